@@ -1,0 +1,235 @@
+"""Kernel plugins: an operation table. Attention is required from someone, the rest from anyone.
+
+Shape suffixes: T tokens of the step, S slices (one per sequence), N query heads, K key/value
+heads, H head size, B blocks of the longest sequence, D model width, F feed-forward width,
+I and O input and output width of a product, R rows that are sampled, V vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from jackfield.core.api.scheduler import PolicyConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class KvSpec(NamedTuple):
+    """What one layer group keeps per token: heads, head size, element type, block size.
+
+    window: how many of the last positions a query sees, itself included; None = all.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: "torch.dtype"
+    block_size: int
+    window: int | None = None
+
+
+class KvTensor(NamedTuple):
+    """One tensor of the pool. `shape` is that of one block; the block axis is put in front."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: "torch.dtype"
+
+
+class KvLayout(NamedTuple):
+    """The tensors that hold one layer's blocks."""
+
+    tensors: tuple[KvTensor, ...]
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block of one layer."""
+        total = 0
+        for tensor in self.tensors:
+            count = tensor.dtype.itemsize
+            for size in tensor.shape:
+                count *= size
+            total += count
+        return total
+
+
+class KvLayer(NamedTuple):
+    """One layer's part of the pool, as its kernel laid it out, and how it attends.
+
+    tensors: by the names of the layout, each `[num_blocks, *shape]`. scale: of the scores.
+    """
+
+    tensors: "Mapping[str, Tensor]"
+    scale: float
+    window: int | None = None
+
+
+class BatchLimits(NamedTuple):
+    """The largest step: tokens, slices, blocks of one sequence."""
+
+    max_tokens: int
+    max_seqs: int
+    max_blocks: int
+
+
+class AttnBatch(NamedTuple):
+    """One step as attention sees it: a flat batch of slices of different lengths.
+
+    query_start_S1 (int32): where each slice's tokens begin, and the end. lens_S (int32): positions
+    of the sequence after this step, cached ones included, so the slice's last token is at
+    lens - 1. block_tables_SB (int32): the sequence's blocks in order; entries past its length
+    are undefined. slots_T (int64): block * block_size + offset where each token's keys and values
+    go. The first num_decodes slices have one token each.
+    """
+
+    query_start_S1: "Tensor"
+    lens_S: "Tensor"
+    block_tables_SB: "Tensor"
+    slots_T: "Tensor"
+    num_decodes: int
+    max_query_len: int
+    max_len: int
+
+
+AttnStep = Any
+"""What `prepare` made of a batch; only the kernel that made it looks inside."""
+
+
+class AttentionKernel(Protocol):
+    """Attention on paged keys and values. All calls come from the thread that runs the model."""
+
+    def unsupported(self, spec: KvSpec, device: "torch.device") -> list[str]:
+        """Reasons why this layer group cannot be served on the device; empty = fine."""
+
+    def layout(self, spec: KvSpec) -> KvLayout:
+        """How one block of one layer is stored. Called once per layer group at start."""
+
+    def workspace(self, limits: BatchLimits) -> int:
+        """Bytes of scratch memory that the kernel will hold at most, for sizing the pool."""
+
+    def capturable(self, max_rows: int, max_len: int) -> bool:
+        """Whether it may run inside a CUDA graph at this padded size."""
+
+    def prepare(self, batch: AttnBatch, into: AttnStep | None) -> AttnStep:
+        """Once per step and layer group, before any layer. `into`: reuse its addresses."""
+
+    def write(self, k_TKH: "Tensor", v_TKH: "Tensor", layer: KvLayer, step: AttnStep) -> None:
+        """Store the step's keys and values in their slots. Called before `forward` of the layer."""
+
+    def forward(
+        self, q_TNH: "Tensor", layer: KvLayer, step: AttnStep, out_TNH: "Tensor"
+    ) -> "Tensor":
+        """Causal attention of every token to its sequence's positions up to its own; fills `out`."""
+
+
+class OpSpec(NamedTuple):
+    """What the operations beside attention must serve."""
+
+    dtype: "torch.dtype"
+    hidden_size: int
+    head_dim: int
+    vocab_size: int
+
+
+class Operation(Protocol):
+    """Any operation beside attention."""
+
+    def unsupported(self, spec: OpSpec, device: "torch.device") -> list[str]:
+        """Reasons why it cannot serve; empty = fine. Asked once at start."""
+
+
+class RmsNorm(Operation, Protocol):
+    """Root mean square norm over the last axis, computed in float32."""
+
+    def __call__(self, x: "Tensor", weight: "Tensor", eps: float) -> "Tensor": ...
+
+
+class AddRmsNorm(Operation, Protocol):
+    """`residual += x`, then the norm of it. May work in place; use what it returns."""
+
+    def __call__(
+        self, x_TD: "Tensor", residual_TD: "Tensor", weight_D: "Tensor", eps: float
+    ) -> "tuple[Tensor, Tensor]":
+        """(normed, new residual)."""
+
+
+class Rope(Operation, Protocol):
+    """Rotates halves of the first 2 * width entries of each head (GPT-NeoX order).
+
+    cos and sin (float32) are `[T, width]`, gathered once a step. May work in place.
+    """
+
+    def __call__(
+        self, q_TNH: "Tensor", k_TKH: "Tensor", cos_TW: "Tensor", sin_TW: "Tensor"
+    ) -> "tuple[Tensor, Tensor]": ...
+
+
+class SiluMul(Operation, Protocol):
+    """`silu(gate) * up` of a tensor that holds gate and up side by side: [T, 2F] -> [T, F]."""
+
+    def __call__(self, gate_up_T2F: "Tensor") -> "Tensor": ...
+
+
+class Linear(Operation, Protocol):
+    """A dense product with a weight that is packed once."""
+
+    def pack(self, weight_OI: "Tensor", bias_O: "Tensor | None") -> Any:
+        """The weight in the form `__call__` wants. Takes ownership: the caller drops its own."""
+
+    def __call__(self, x_TI: "Tensor", packed: Any) -> "Tensor":
+        """[T, I] -> [T, O]."""
+
+
+class SampleBatch(NamedTuple):
+    """How each row is sampled. temperature 0 = greedy; top_k 0 = all; top_p 1 and min_p 0 = off.
+
+    seeds_R and positions_R (int64) alone decide the draw, for the same logits. all_greedy: no row
+    has a temperature, told by the host so that a device need not be asked.
+    """
+
+    temperature_R: "Tensor"
+    top_k_R: "Tensor"
+    top_p_R: "Tensor"
+    min_p_R: "Tensor"
+    seeds_R: "Tensor"
+    positions_R: "Tensor"
+    all_greedy: bool
+
+
+class Sample(Operation, Protocol):
+    """Draws one token per row. Deterministic; never reads a global generator."""
+
+    def __call__(self, logits_RV: "Tensor", batch: SampleBatch) -> "Tensor":
+        """int64 [R]. `logits` (float32) may be overwritten. Ties of greedy: the lowest id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The bound table: for each operation the first plugin of the stack that supports it."""
+
+    attention: AttentionKernel
+    rms_norm: RmsNorm
+    add_rms_norm: AddRmsNorm
+    rope: Rope
+    silu_mul: SiluMul
+    linear: Linear
+    sample: Sample
+
+
+OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
+"""The names that a kernel plugin may provide."""
+
+
+class KernelPlugin:
+    """Base of a kernel plugin. It is made once per device."""
+
+    Config: type[PolicyConfig] = PolicyConfig
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def operations(self) -> Mapping[str, Any]:
+        """Name of an operation -> the object that serves it. Called once when the table is bound."""
+        raise NotImplementedError

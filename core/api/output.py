@@ -1,0 +1,25 @@
+"""What comes back for a request."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class Logprob(NamedTuple):
+    """Log-probability of a token (finite, at least `LOGPROB_FLOOR`) and its rank, 1 = most likely."""
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+LOGPROB_FLOOR = -9999.0
+"""What minus infinity is reported as, since JSON has no infinities."""

@@ -1,0 +1,50 @@
+"""What a policy may know of a request."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class RequestContext(NamedTuple):
+    """Who asks, and what they were promised. Filled once at the edge; immutable afterwards.
+
+    tenant: the authenticated caller, never what the request body claims. priority: lower goes
+    first. deadline: engine clock, seconds; None = none. labels: free text for policies.
+    """
+
+    tenant: str = "default"
+    tier: str = "default"
+    priority: int = 0
+    deadline: float | None = None
+    labels: Mapping[str, str] = NO_LABELS
+
+
+class RequestView(Protocol):
+    """A read-only view of one request. It stays valid, and follows the request, until it ends.
+
+    Writing to it raises. `handle` is unique in the life of an engine; `id` is the caller's.
+    Times are seconds of the engine's clock.
+    """
+
+    @property
+    def handle(self) -> int: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def arrival(self) -> float: ...
+    @property
+    def context(self) -> RequestContext: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens of the answer that are known on the host; with overlap it lags a step or two."""
+    @property
+    def num_computed_tokens(self) -> int:
+        """Positions whose keys and values are computed or planned; 0 after a preemption."""
+    @property
+    def num_preemptions(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...

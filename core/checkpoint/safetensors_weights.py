@@ -1,0 +1,135 @@
+"""The weights of a checkpoint, taken one by one from its safetensors files."""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from jackfield.core.api.errors import CheckpointError
+from jackfield.core.api.model import Shard, Split
+from jackfield.core.checkpoint.progress import Progress
+from jackfield.core.checkpoint.safetensors_header import StoredTensor, read_header
+from jackfield.core.checkpoint.safetensors_reader import SafetensorsReader
+from jackfield.core.checkpoint.shard_slice import shard_slice
+from jackfield.core.checkpoint.tensor_files import TensorFiles
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+LISTED = 5
+
+
+class SafetensorsWeights:
+    """Implements `Weights`; a context manager, which ends its progress and closes the files.
+
+    Memory beside what `take` returned: one tensor, and a bounded part of one file.
+    bytes_taken: of all that `take` returned. Call `finish` when the model is built.
+    """
+
+    def __init__(
+        self,
+        files: TensorFiles,
+        dtype: torch.dtype,
+        device: torch.device,
+        shard: Shard,
+        progress: Progress,
+    ) -> None:
+        """Reads the headers only. Raises CheckpointError for damaged or contradicting files."""
+        self._files, self._shard, self._progress = files, shard, progress
+        self._stored = _locate(files)
+        self._reader = SafetensorsReader(dtype, device)
+        self._taken: set[str] = set()
+        self._ignored: list[re.Pattern[str]] = []
+        self.bytes_taken = 0
+
+    def __enter__(self) -> Self:
+        total = sum(stored.bytes for stored in self._stored.values())
+        self._progress.start("Loading weights", total)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._reader.close()
+        self._progress.finish()
+
+    def has(self, name: str) -> bool:
+        """Whether a file holds the tensor."""
+        return name in self._stored
+
+    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+        """As `Weights.take`; what it returns is the caller's alone."""
+        stored = self._stored.get(name)
+        if stored is None:
+            raise CheckpointError(self._missing(name))
+        _check(name, stored, shape)
+        tensor = self._reader.read(name, stored, shard_slice(name, shape, split, self._shard))
+        self._taken.add(name)
+        self.bytes_taken += tensor.nbytes
+        self._progress.advance(stored.bytes)
+        return tensor
+
+    def ignore(self, pattern: str) -> None:
+        """The pattern has to match a name as a whole."""
+        self._ignored.append(re.compile(pattern))
+
+    def finish(self) -> None:
+        """Raise CheckpointError for tensors that were neither taken nor ignored."""
+        surplus = [name for name in sorted(self._stored) if not self._is_known(name)]
+        if not surplus:
+            return
+        shown = ", ".join(f"{name} in {self._stored[name].file}" for name in surplus[:LISTED])
+        more = f" and {len(surplus) - LISTED} more" if len(surplus) > LISTED else ""
+        raise CheckpointError(
+            f"{len(surplus)} tensors of the checkpoint have no place in the model: {shown}{more}; "
+            f"config.json does not fit these weights."
+        )
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._taken or any(known.fullmatch(name) for known in self._ignored)
+
+    def _missing(self, name: str) -> str:
+        first, *others = self._files.files
+        several = f"None of the {len(others) + 1} files in {first.parent} has"
+        where = several if others else f"{first} lacks"
+        close = get_close_matches(name, self._stored, n=1)
+        hint = f"; the nearest name is {close[0]!r}" if close else ""
+        return f"{where} the tensor {name!r}, which config.json asks for{hint}."
+
+
+def _locate(files: TensorFiles) -> Mapping[str, StoredTensor]:
+    found: dict[str, StoredTensor] = {}
+    for file in files.files:
+        for name, stored in read_header(file).items():
+            if files.places.get(name, file) != file:
+                continue
+            if name in found:
+                raise CheckpointError(
+                    f"Tensor {name!r} is both in {found[name].file} and in {file}; remove the file "
+                    f"that does not belong to the model."
+                )
+            found[name] = stored
+    for name, file in files.places.items():
+        if name not in found:
+            raise CheckpointError(
+                f"{file} lacks the tensor {name!r}, which the index places there."
+            )
+    return found
+
+
+def _check(name: str, stored: StoredTensor, shape: tuple[int, ...]) -> None:
+    if stored.shape != shape:
+        raise CheckpointError(
+            f"{stored.file}, tensor {name!r}: shape is {list(stored.shape)}, but config.json "
+            f"makes it {list(shape)}."
+        )
+    if stored.dtype not in FLOATS:
+        raise CheckpointError(
+            f"{stored.file}, tensor {name!r}: element type is {stored.dtype}, expected one of "
+            f"{', '.join(FLOATS)}; quantized weights are not served."
+        )

@@ -1,0 +1,94 @@
+"""What can never work is refused at the door, with both numbers."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jackfield.core.api import (
+    ContextLengthExceeded,
+    NeverFits,
+    RequestError,
+    SamplingParams,
+)
+from jackfield.core.engine.messages import NewRequest
+
+
+class DoorLimits(NamedTuple):
+    """What the model and the pool allow."""
+
+    vocab_size: int
+    max_model_len: int
+    pool_tokens: int
+    block_size: int
+
+
+class Door:
+    """Checks a new request. Refusing raises `RequestError`; nothing else has happened then."""
+
+    def __init__(self, limits: DoorLimits) -> None:
+        self._limits = limits
+
+    def check(self, new: NewRequest) -> int:
+        """The resolved max_tokens of an acceptable request."""
+        self._check_prompt(new.prompt)
+        self._check_ids(new.params)
+        return self._max_tokens(len(new.prompt), new.params)
+
+    def _check_prompt(self, prompt: Sequence[Any]) -> None:
+        if not len(prompt):
+            raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
+        size = self._limits.vocab_size
+        for index, token in enumerate(prompt):
+            if type(token) is not int or not 0 <= token < size:
+                raise RequestError(
+                    f"prompt token {index} is {token!r}; token ids of this model are integers "
+                    f"from 0 to {size - 1}",
+                    param="prompt",
+                )
+
+    def _check_ids(self, params: SamplingParams) -> None:
+        size = self._limits.vocab_size
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+            for token in getattr(params, name) or ():
+                if token >= size:
+                    raise RequestError(
+                        f"{name} holds {token}; token ids of this model end at {size - 1}",
+                        param=name,
+                    )
+
+    def _max_tokens(self, length: int, params: SamplingParams) -> int:
+        limits = self._limits
+        context = limits.max_model_len
+        if length > context:
+            raise ContextLengthExceeded(
+                f"This model's maximum context length is {context} tokens, but the prompt has "
+                f"{length}; shorten it to at most {context} tokens"
+            )
+        if params.max_tokens == 0:
+            wanted = 0
+        elif length == context:
+            raise ContextLengthExceeded(
+                f"This model's maximum context length is {context} tokens and the prompt has "
+                f"{length}, so there is no room for an answer; shorten the prompt"
+            )
+        elif params.max_tokens is None:
+            wanted = min(context, limits.pool_tokens) - length
+        else:
+            wanted = min(params.max_tokens, context - length)
+        self._check_pool(length, max(wanted, min(1, params.max_tokens or 1)))
+        if params.min_tokens > wanted:
+            raise RequestError(
+                f"min_tokens is {params.min_tokens}, but only {wanted} tokens fit after a prompt "
+                f"of {length}; the context holds {context}",
+                param="min_tokens",
+            )
+        return wanted
+
+    def _check_pool(self, length: int, wanted: int) -> None:
+        size = self._limits.block_size
+        needed = -(-(length + wanted) // size)
+        blocks = self._limits.pool_tokens // size
+        if needed > blocks:
+            raise NeverFits(
+                f"the request can grow to {length + wanted} tokens, which needs {needed} KV blocks "
+                f"of {size}; the whole pool has {blocks}; lower max_tokens or shorten the prompt"
+            )

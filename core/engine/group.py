@@ -1,0 +1,48 @@
+"""Several answers to one prompt: they share the blocks of the prompt."""
+
+from jackfield.core.engine.request import Request, Status
+
+
+class Group:
+    """The requests of one call with n > 1. The first computes the prompt, the others join it."""
+
+    __slots__ = ("is_open", "members")
+
+    def __init__(self, members: list[Request]) -> None:
+        self.members = members
+        self.is_open = False
+        for member in members:
+            member.group = self
+
+    @property
+    def leader(self) -> Request:
+        """The request that computes the prompt for all."""
+        return self.members[0]
+
+    def awaits_prompt(self, member: Request) -> bool:
+        """Whether the member should wait until the leader has planned the prompt."""
+        return not self.is_open and member is not self.leader
+
+    def open(self) -> None:
+        """The prompt is there, or the leader is gone: nobody waits any more."""
+        self.is_open = True
+
+    def donor(self, num_tokens: int) -> Request | None:
+        """A running member whose first `num_tokens` positions are planned already."""
+        for member in self.members:
+            if member.status is Status.RUNNING and member.computed >= num_tokens:
+                return member
+        return None
+
+
+def shared_blocks(request: Request, block_size: int) -> list[int]:
+    """Full blocks of the prompt that another answer to it holds; the last position is left out.
+
+    At least one position is always computed by the request itself, so that it has logits.
+    """
+    group = request.group
+    if group is None:
+        return []
+    usable = min(len(request.prompt), request.total - 1) // block_size
+    donor = group.donor(usable * block_size) if usable else None
+    return donor.blocks[:usable] if donor is not None and donor is not request else []

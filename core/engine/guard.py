@@ -1,0 +1,58 @@
+"""Calls into plugins: each alone, timed, and contained."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+log = logging.getLogger("jackfield.plugins")
+WINDOW = 10_000
+
+
+class Guard:
+    """Counts the faults of one plugin. `limit` of them within 10 000 calls switch it off for good.
+
+    A fault is an exception, an answer that breaks the contract, or a call over `budget` seconds.
+    """
+
+    def __init__(self, plugin: str, limit: int, budget: float) -> None:
+        self.plugin = plugin
+        self.faults = 0
+        self.slow_calls = 0
+        self.last_fault: str | None = None
+        self.off = False
+        self._calls = 0
+        self._recent: deque[int] = deque(maxlen=limit)
+        self._limit = limit
+        self._budget = budget
+
+    def call(self, default: T, hook: Callable[..., Any], *arguments: Any) -> T | Any:
+        """What the hook returns, or `default` if it raises."""
+        self._calls += 1
+        start = perf_counter()
+        try:
+            return hook(*arguments)
+        except Exception as error:
+            self.fault(f"{getattr(hook, '__name__', hook)} raised {type(error).__name__}: {error}")
+            return default
+        finally:
+            if perf_counter() - start > self._budget:
+                self._slow(hook, perf_counter() - start)
+
+    def fault(self, what: str) -> None:
+        """Charge one fault to the plugin."""
+        self.faults += 1
+        self.last_fault = what
+        self._recent.append(self._calls)
+        full = len(self._recent) == self._limit
+        was_off, self.off = self.off, self.off or (full and self._calls - self._recent[0] < WINDOW)
+        if not was_off:
+            state = "it is switched off" if self.off else f"fault {self.faults}"
+            log.warning("plugin %s: %s (%s)", self.plugin, what, state)
+
+    def _slow(self, hook: Callable[..., Any], seconds: float) -> None:
+        self.slow_calls += 1
+        name = getattr(hook, "__name__", str(hook))
+        self.fault(f"{name} took {seconds * 1e3:.1f} ms; its budget is {self._budget * 1e3:.1f} ms")

@@ -1,0 +1,249 @@
+"""Moves of requests between the queues, each with its reason in the log."""
+
+from collections.abc import Sequence
+
+from jackfield.core.api import (
+    Event,
+    EventKind,
+    FinishReason,
+    LoadView,
+    Verdict,
+    VerdictKind,
+)
+from jackfield.core.engine.advice import Advice
+from jackfield.core.engine.clock import Clock
+from jackfield.core.engine.decisions import CORE, Action, Decision, DecisionLog
+from jackfield.core.engine.gates import Gate, Gates
+from jackfield.core.engine.messages import Delta
+from jackfield.core.engine.metrics import Metrics
+from jackfield.core.engine.planner import Planner
+from jackfield.core.engine.request import Request, Status
+from jackfield.core.engine.schedule import Outcome
+from jackfield.core.engine.tree import WaitingTree
+from jackfield.core.engine.valve import Valve
+
+EVENT_OF = {
+    FinishReason.ABORT: EventKind.ABORTED,
+    FinishReason.ERROR: EventKind.FAILED,
+}
+SOON = 1e-3
+
+
+class Lifecycle:
+    """Owns who waits where. Every request that arrives leaves exactly once, through `end`."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        tree: WaitingTree,
+        valve: Valve,
+        advice: Advice,
+        clock: Clock,
+        log: DecisionLog,
+        park_timeout: float,
+    ) -> None:
+        self.planner = planner
+        self.tree = tree
+        self.valve = valve
+        self.gates = Gates()
+        self.metrics = Metrics()
+        self.outbox: list[Delta] = []
+        self.ended: list[Request] = []
+        self._advice = advice
+        self._clock = clock
+        self._log = log
+        self._park_timeout = park_timeout
+        self._events: list[Event] = []
+
+    def load(self, now: float) -> LoadView:
+        """Counts for policies."""
+        pool = self.planner.pool
+        return LoadView(
+            now=now,
+            waiting=len(self.tree),
+            parked=len(self.gates),
+            running=len(self.planner.running),
+            waiting_tokens=self.valve.num_tokens,
+            free_blocks=pool.num_free,
+            total_blocks=pool.num_blocks,
+        )
+
+    def arrive(self, requests: Sequence[Request]) -> None:
+        """New requests, or requests whose deferral is over: ask the advisors."""
+        requests = [request for request in requests if not request.is_done]
+        if not requests:
+            return
+        now = self._clock.now()
+        verdicts = self._advice.admit([request.view for request in requests], self.load(now))
+        for request, (verdict, plugin) in zip(requests, verdicts, strict=True):
+            self._apply(request, verdict, plugin, now)
+
+    def _apply(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
+        if verdict.kind is VerdictKind.REJECT:
+            self.metrics.rejections += 1
+            self.note(request, Action.REJECT, verdict.code, plugin)
+            error = f"refused by {plugin}: {verdict.code}"
+            self.end(request, FinishReason.ERROR, error=error, kind=EventKind.REJECTED)
+        elif verdict.kind is VerdictKind.DEFER:
+            self._defer(request, verdict, plugin, now)
+        else:
+            self.enter(request)
+
+    def _defer(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
+        since = request.arrival
+        if now - since > self._park_timeout:
+            error = f"deferred by {plugin} for more than {self._park_timeout:g} s: {verdict.code}"
+            self.end(request, FinishReason.ERROR, error=error)
+            return
+        until = min(max(verdict.until, now + SOON), since + self._park_timeout + SOON)
+        self.park(request, verdict.code, plugin, until, ask=True)
+
+    def enter(self, request: Request) -> None:
+        """Nothing keeps the request but, perhaps, the prompt of its group."""
+        group = request.group
+        if group is not None and group.awaits_prompt(request):
+            until = self._clock.now() + self._park_timeout
+            self.park(request, "another answer computes the prompt", CORE, until)
+            return
+        self.wait(request)
+
+    def wait(self, request: Request) -> None:
+        """The request queues for a seat."""
+        if request.status is not Status.WAITING:
+            request.move(Status.WAITING)
+        self.tree.push(request, self._clock.now())
+        self.valve.push(request)
+
+    def park(
+        self, request: Request, reason: str, plugin: str, until: float, *, ask: bool = False
+    ) -> None:
+        """Hold the request outside the queue; `ask`: the advisors judge it again when woken."""
+        request.move(Status.PARKED)
+        resume = (lambda woken: self.arrive([woken])) if ask else self.wait
+        self.gates.park(request, Gate(reason, plugin, resume, request.arrival), until)
+        self.note(request, Action.PARK, reason, plugin)
+
+    def wake(self, request: Request, reason: str) -> None:
+        """What the request waited for has come."""
+        gate = self.gates.why(request)
+        if gate is not None:
+            self.note(request, Action.WAKE, reason, gate.plugin)
+            self.gates.wake(request)
+
+    def wake_due(self) -> None:
+        """Wake all whose time has come."""
+        for request in self.gates.due(self._clock.now()):
+            self.wake(request, "its time has come")
+
+    def planned(self, outcome: Outcome) -> None:
+        """Bookkeeping after a step was planned."""
+        for request, by in outcome.admitted:
+            self.metrics.admissions += 1
+            self.metrics.shared_tokens += request.num_cached
+            self._event(EventKind.ADMITTED, request)
+            self.note(request, Action.ADMIT, by, self._orderer(by))
+        for request, plugin in outcome.preempted:
+            self._preempted(request, plugin)
+        if outcome.waits is not None and len(self.tree):
+            head = self.tree.head(self._clock.now())
+            assert head is not None
+            self.note(head, Action.WAIT, outcome.waits, CORE)
+
+    def _orderer(self, by: str) -> str:
+        return CORE if by != "order" else "+".join(level.name for level in self.tree.levels)
+
+    def _preempted(self, request: Request, plugin: str) -> None:
+        self.metrics.preemptions += 1
+        self.tree.leave(request)
+        self._event(EventKind.PREEMPTED, request)
+        self.note(request, Action.PREEMPT, "memory is short", plugin)
+        self._release_group(request)
+        if request.unseen:
+            until = self._clock.now() + self._park_timeout
+            self.park(request, "a step that samples for it is in flight", CORE, until)
+        else:
+            self.wait(request)
+
+    def prompt_planned(self, request: Request) -> None:
+        """The prompt of a group is planned to its end: the other answers may share it."""
+        self._release_group(request)
+
+    def _release_group(self, request: Request) -> None:
+        group = request.group
+        if group is not None and request is group.leader:
+            group.open()
+            for member in group.members:
+                if member.status is Status.PARKED and not member.unseen:
+                    self._wake_member(member)
+
+    def _wake_member(self, member: Request) -> None:
+        gate = self.gates.why(member)
+        if gate is not None and gate.plugin == CORE:
+            self.wake(member, "the prompt is computed")
+
+    def end(
+        self,
+        request: Request,
+        finish: FinishReason,
+        *,
+        tokens: Sequence[int] = (),
+        stop: int | None = None,
+        error: str | None = None,
+        kind: EventKind | None = None,
+        delta: Delta | None = None,
+    ) -> None:
+        """The request leaves, whatever it was doing; its last delta goes out."""
+        self._detach(request)
+        request.move(Status.FINISHED)
+        request.finish, request.failure = finish, error
+        self.metrics.finished[finish.value] += 1
+        action = Action.FAIL if error else Action.FINISH
+        self.note(request, action, error or finish.value, CORE)
+        self._event(kind or EVENT_OF.get(finish, EventKind.FINISHED), request)
+        base = delta or Delta(request.id, request.index, tokens)
+        self.outbox.append(base._replace(finish=finish, stop=stop, error=error))
+        self.ended.append(request)
+        self._release_group(request)
+
+    def _detach(self, request: Request) -> None:
+        if request.status is Status.WAITING:
+            self.tree.remove(request)
+            self.valve.remove(request)
+        elif request.status is Status.PARKED:
+            self.gates.remove(request)
+        elif request.status is Status.RUNNING:
+            self.tree.leave(request)
+            self.planner.release(request)
+
+    def note(self, request: Request, action: Action, reason: str, plugin: str) -> None:
+        """Write the reason of a decision down."""
+        decision = Decision(
+            self._clock.now(), self.planner.number, request.id, action, reason, plugin
+        )
+        self._log.add(decision)
+
+    def arrived(self, request: Request) -> None:
+        """The request is known to the engine."""
+        self._event(EventKind.ARRIVED, request)
+        self.note(request, Action.ARRIVE, f"{len(request.prompt)} prompt tokens", CORE)
+
+    def _event(self, kind: EventKind, request: Request) -> None:
+        if self._advice.wants_events:
+            now = self._clock.now()
+            self._events.append(Event(kind, request.view, now, len(request.output)))
+
+    def tell_observers(self) -> None:
+        """Hand over the events since the last step."""
+        if self._events:
+            events, self._events = tuple(self._events), []
+            self._advice.observe(events)
+
+    def fall_back(self) -> None:
+        """Replace disciplines that have used up their faults, and place everybody anew."""
+        failed = [level for level in self.tree.levels if level.failed]
+        if not failed:
+            return
+        for level in failed:
+            level.fall_back()
+        running = list(self.planner.running.values())
+        self.tree.rebuild(self.valve.requests(), running, self._clock.now())

@@ -1,0 +1,304 @@
+"""The engine: one object, one thread, one step after another."""
+
+import logging
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from jackfield.core.api import EngineStoppedError, FinishReason, RequestError
+from jackfield.core.engine.advice import Advice
+from jackfield.core.engine.clock import Clock
+from jackfield.core.engine.collect import collect
+from jackfield.core.engine.decisions import Decision, DecisionLog
+from jackfield.core.engine.door import Door, DoorLimits
+from jackfield.core.engine.group import Group
+from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.late import BannedSequences
+from jackfield.core.engine.level import Level
+from jackfield.core.engine.lifecycle import Lifecycle
+from jackfield.core.engine.messages import Delta, NewRequest
+from jackfield.core.engine.metrics import Metrics
+from jackfield.core.engine.planner import Limits, Planner
+from jackfield.core.engine.request import Request
+from jackfield.core.engine.schedule import Scheduler
+from jackfield.core.engine.steps import Executor, StepPlan
+from jackfield.core.engine.tree import WaitingTree
+from jackfield.core.engine.valve import Valve
+from jackfield.core.kv.pool import BlockPool
+
+log = logging.getLogger("jackfield.engine")
+SEED_BITS = 63
+
+
+class EngineSettings(NamedTuple):
+    """Numbers that fix an engine. overlap: steps in flight while the next is planned.
+
+    starvation_share: of admissions that go to the oldest (0 = off). park_timeout in seconds.
+    """
+
+    limits: Limits
+    vocab_size: int
+    eos_ids: frozenset[int] = frozenset()
+    overlap: int = 0
+    starvation_share: float = 0.01
+    park_timeout: float = 600.0
+    decision_log: int = 65_536
+    seed: int = 0
+
+
+class Policies(NamedTuple):
+    """What the stack decides: levels of the tree, folded advice, and everybody's guard."""
+
+    levels: Sequence[Level]
+    advice: Advice
+    guards: Sequence[Guard]
+
+
+class InFlight(NamedTuple):
+    """A submitted step."""
+
+    plan: StepPlan
+    requests: list[Request]
+    ticket: Any
+    started: float
+
+
+class Engine:
+    """Takes requests, runs steps, gives deltas. Not thread-safe: one thread calls all methods."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        policies: Policies,
+        pool: BlockPool,
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
+        limits = settings.limits
+        planner = Planner(pool, limits)
+        tree = WaitingTree(policies.levels)
+        valve = Valve(settings.starvation_share)
+        self.log = DecisionLog(settings.decision_log)
+        self.lifecycle = Lifecycle(
+            planner, tree, valve, policies.advice, clock, self.log, settings.park_timeout
+        )
+        self._scheduler = Scheduler(planner, tree, valve, policies.advice, self.lifecycle.load)
+        door = DoorLimits(
+            settings.vocab_size, limits.max_model_len, pool.num_tokens, pool.block_size
+        )
+        self._door = Door(door)
+        self._settings = settings
+        self._policies = policies
+        self._planner = planner
+        self._executor = executor
+        self._clock = clock
+        self._random = random.Random(settings.seed)
+        self._requests: dict[str, list[Request]] = {}
+        self._arrivals: list[Request] = []
+        self._in_flight: deque[InFlight] = deque()
+        self._next_handle = 0
+        self._stopped: str | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters since the start."""
+        return self.lifecycle.metrics
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended, or a step is in flight."""
+        return bool(self._requests or self._in_flight)
+
+    @property
+    def next_alarm(self) -> float | None:
+        """When `step` is worth calling although nothing runs; engine clock."""
+        return self.lifecycle.gates.next_alarm()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether only time or an arrival can bring work: everybody left is parked."""
+        busy = self._arrivals or self._in_flight or self._planner.running
+        return not busy and not len(self.lifecycle.tree)
+
+    def add(self, new: NewRequest) -> None:
+        """Accept a request or raise `RequestError`. It is planned from the next step on."""
+        if self._stopped:
+            raise EngineStoppedError(self._stopped)
+        if new.id in self._requests:
+            raise RequestError(f"request id {new.id!r} is in use", param="request_id")
+        max_tokens = self._door.check(new)
+        members = [self._make(new, index, max_tokens) for index in range(new.params.n)]
+        if len(members) > 1:
+            Group(members)
+        self._requests[new.id] = list(members)
+        self._arrivals += members
+        for member in members:
+            self.lifecycle.arrived(member)
+
+    def validate(self, new: NewRequest) -> None:
+        """Raise what `add` would raise for the request itself, and change nothing."""
+        self._door.check(new)
+
+    def _make(self, new: NewRequest, index: int, max_tokens: int) -> Request:
+        request = Request(
+            self._next_handle,
+            new.id,
+            index,
+            new.prompt,
+            new.params,
+            new.context,
+            arrival=self._clock.now(),
+            seed=self._seed(new.params.seed, index),
+            max_tokens=max_tokens,
+            eos_ids=self._settings.eos_ids,
+        )
+        single = [ids[0] for ids in new.banned_sequences if len(ids) == 1]
+        longer = [ids for ids in new.banned_sequences if len(ids) > 1]
+        request.banned = tuple(single)
+        request.binder = BannedSequences(longer) if longer else None
+        self._next_handle += 1
+        return request
+
+    def _seed(self, seed: int | None, index: int) -> int:
+        if seed is None:
+            return self._random.getrandbits(SEED_BITS)
+        return (seed + index * 0x9E3779B97F4A7C15) % 2**SEED_BITS
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one of its answers; unknown ids are ignored. Blocks are free at once."""
+        for request in list(self._requests.get(request_id, ())):
+            if index is None or request.index == index:
+                self.lifecycle.end(request, FinishReason.ABORT)
+        self._forget_ended()
+
+    def step(self) -> list[Delta]:
+        """Plan and submit one step, collect what is due. Returns the news since the last call."""
+        self._drain()
+        self._submit()
+        self.lifecycle.tell_observers()
+        self._forget_ended()
+        deltas, self.lifecycle.outbox = self.lifecycle.outbox, []
+        return deltas
+
+    def _drain(self) -> None:
+        self.lifecycle.fall_back()
+        self.lifecycle.wake_due()
+        arrivals, self._arrivals = self._arrivals, []
+        self.lifecycle.arrive(arrivals)
+
+    def _submit(self) -> None:
+        started = perf_counter()
+        outcome = self._scheduler.plan(self._clock.now())
+        plan, requests = self._planner.commit()
+        self.lifecycle.planned(outcome)
+        if outcome.stalled:
+            self._count_stall()
+        self.metrics.planning.add(perf_counter() - started)
+        if plan is not None:
+            self._launch(plan, requests)
+        while len(self._in_flight) > (self._settings.overlap if plan is not None else 0):
+            self._collect()
+            if plan is None:
+                break
+
+    def _count_stall(self) -> None:
+        for plugin in self._policies.advice.limiting or [self._policies.levels[0].name]:
+            self.metrics.policy_stalls[plugin] += 1
+
+    def _launch(self, plan: StepPlan, requests: list[Request]) -> None:
+        self.metrics.steps += 1
+        self.metrics.prompt_tokens += plan.num_tokens - plan.num_decodes
+        started = perf_counter()
+        try:
+            ticket = self._executor.forward(plan)
+            late = [request for request in requests if request.binder is not None]
+            while late and self._in_flight:
+                self._collect()
+            self._executor.sample(ticket, self._late(plan, requests) if late else {})
+        except Exception as error:
+            self._fail(plan, requests, error)
+            return
+        self._in_flight.append(InFlight(plan, requests, ticket, started))
+        self._open_groups(requests)
+
+    def _open_groups(self, requests: list[Request]) -> None:
+        for request in requests:
+            group = request.group
+            if group is not None and not group.is_open and request.computed >= len(request.prompt):
+                self.lifecycle.prompt_planned(request)
+
+    def _late(self, plan: StepPlan, requests: list[Request]) -> Mapping[int, Sequence[int]]:
+        masks = {}
+        for part, request in zip(plan.slices, requests, strict=True):
+            if request.binder is None or not part.samples or request.is_done:
+                continue
+            try:
+                masks[request.handle] = request.binder.banned(request.output)
+            except Exception as error:
+                reason = f"its late binding raised {type(error).__name__}: {error}"
+                self.lifecycle.end(request, FinishReason.ERROR, error=reason)
+        return masks
+
+    def _collect(self) -> None:
+        flight = self._in_flight.popleft()
+        try:
+            result = self._executor.collect(flight.ticket)
+        except Exception as error:
+            self._fail(flight.plan, flight.requests, error)
+            return
+        collect(self.lifecycle, flight.plan, flight.requests, result)
+        self.metrics.step_times.add(perf_counter() - flight.started)
+
+    def _fail(self, plan: StepPlan, requests: list[Request], error: Exception) -> None:
+        """A fault in a kernel or a model costs the requests of that step, and nothing else."""
+        self.metrics.failed_steps += 1
+        log.error("step %d failed", plan.number, exc_info=error)
+        reason = f"step {plan.number} failed: {type(error).__name__}: {error}"
+        joined = {join.handle for join in plan.joins}
+        seated = [r for r in self._planner.running.values() if r.handle in joined]
+        for request in dict.fromkeys([*requests, *seated]):
+            if not request.is_done:
+                self.lifecycle.end(request, FinishReason.ERROR, error=reason)
+        if isinstance(error, EngineStoppedError):
+            self._stop(str(error))
+
+    def _stop(self, reason: str) -> None:
+        self._stopped = f"the engine has stopped: {reason}"
+        for members in list(self._requests.values()):
+            for request in members:
+                if not request.is_done:
+                    self.lifecycle.end(request, FinishReason.ERROR, error=self._stopped)
+        self._in_flight.clear()
+
+    def _forget_ended(self) -> None:
+        for request in self.lifecycle.ended:
+            members = self._requests[request.id]
+            members.remove(request)
+            if not members:
+                del self._requests[request.id]
+        self.lifecycle.ended.clear()
+
+    def explain(self, request_id: str) -> list[Decision]:
+        """Why the request waited, ran, lost its seat or ended; oldest first."""
+        return self.log.of(request_id)
+
+    def faults(self) -> dict[str, str]:
+        """Plugins that were switched off, and their last fault."""
+        return {g.plugin: g.last_fault or "" for g in self._policies.guards if g.off}
+
+    def check(self) -> None:
+        """Check all invariants of seats, blocks and queues. Raises `AssertionError`."""
+        self._planner.check()
+        waiting = self.lifecycle.valve.requests()
+        assert len(waiting) == len(self.lifecycle.tree), "tree and valve differ"
+        for request in (*waiting, *self.lifecycle.gates.requests()):
+            assert not request.blocks and request.seat < 0, f"{request.id} waits and holds"
+
+    def close(self) -> None:
+        """End everything; no method is called afterwards."""
+        self._stop("it was closed")
+        self._executor.close()
+
+

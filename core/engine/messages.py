@@ -1,0 +1,42 @@
+"""What goes into the engine and what comes out of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jackfield.core.api import FinishReason, RequestContext, SamplingParams
+from jackfield.core.engine.steps import TokenScore
+
+DEFAULT_CONTEXT = RequestContext()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """One prompt. With params.n > 1 it becomes as many requests, numbered by `index`.
+
+    banned_sequences: token sequences that the answer never contains.
+    """
+
+    id: str
+    prompt: Sequence[int]
+    params: SamplingParams
+    context: RequestContext = DEFAULT_CONTEXT
+    banned_sequences: Sequence[Sequence[int]] = field(default=())
+
+
+class Delta(NamedTuple):
+    """News of one answer: tokens since the last delta, and the end if it ended.
+
+    stop: the stop id that ended it, None for an end-of-sequence id. scores: one per token when
+    wanted. prompt_scores: position -> score, once, when the prompt is computed.
+    """
+
+    id: str
+    index: int
+    tokens: Sequence[int]
+    finish: FinishReason | None = None
+    stop: int | None = None
+    scores: Sequence[TokenScore] = ()
+    prompt_scores: Mapping[int, TokenScore] | None = None
+    error: str | None = None
+    num_cached: int = 0

@@ -1,0 +1,237 @@
+"""The only writer of seats, blocks and progress. A step is built here, and undone here."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jackfield.core.engine.group import shared_blocks
+from jackfield.core.engine.request import NO_POSITION, NO_SEAT, Request, Status
+from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
+from jackfield.core.kv.pool import BlockPool
+
+
+class Limits(NamedTuple):
+    """What a step may hold at most: positions, sequences; and the longest sequence."""
+
+    max_tokens: int
+    max_seqs: int
+    max_model_len: int
+
+
+class Chunk(NamedTuple):
+    """Positions of known tokens, given to one request in the step that is being built."""
+
+    request: Request
+    start: int
+    length: int
+    samples: int
+
+
+class Planner:
+    """Builds one step after another. Whatever is granted is backed by blocks and a seat.
+
+    `running` maps handles to requests, in order of admission. A request that is preempted while
+    the step is built loses its grant; the budget gets it back.
+    """
+
+    def __init__(self, pool: BlockPool, limits: Limits) -> None:
+        self.pool = pool
+        self.limits = limits
+        self.running: dict[int, Request] = {}
+        self.number = 0
+        self._free_seats = list(range(limits.max_seqs - 1, -1, -1))
+        self._leaves: list[int] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._decodes: dict[int, Request] = {}
+        self._chunks: dict[int, Chunk] = {}
+        self._joins: dict[int, Request] = {}
+        self._updates: list[tuple[Request, BlockUpdate]] = []
+        self.tokens_left = self.limits.max_tokens
+
+    @property
+    def seats_left(self) -> int:
+        """Seats that nobody holds."""
+        return len(self._free_seats)
+
+    @property
+    def oldest(self) -> Request | None:
+        """The running request that arrived first: it is never a victim."""
+        return self.running[min(self.running)] if self.running else None
+
+    def work(self) -> dict[Request, tuple[int, int]]:
+        """Positions that the step being built computes, per request: (known tokens, decodes)."""
+        found = {request: (0, 1) for request in self._decodes.values()}
+        found.update((chunk.request, (chunk.length, 0)) for chunk in self._chunks.values())
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is granted yet."""
+        return not self._decodes and not self._chunks
+
+    def is_granted(self, request: Request) -> bool:
+        """Whether the request has positions in this step."""
+        return request.handle in self._decodes or request.handle in self._chunks
+
+    def missing_blocks(self, request: Request, length: int) -> int:
+        """Blocks that the request lacks for its next `length` positions, beyond the free ones."""
+        have = len(request.blocks)
+        return self.pool.blocks_for(request.computed + length) - have - self.pool.num_free
+
+    def admission_blocks(self, request: Request) -> int:
+        """New blocks that an admission takes: for all known tokens and the next one."""
+        shared = len(shared_blocks(request, self.pool.block_size))
+        return self.pool.blocks_for(request.total + 1) - shared
+
+    def admit(self, request: Request) -> None:
+        """Give a seat, and the blocks of all known tokens; shared ones where possible."""
+        assert request.unseen == 0 and request.computed == 0 and not request.blocks
+        shared = shared_blocks(request, self.pool.block_size)
+        self.pool.share(shared)
+        request.move(Status.RUNNING)
+        request.seat = self._free_seats.pop()
+        request.blocks = list(shared)
+        request.computed = request.num_cached = len(shared) * self.pool.block_size
+        self.running[request.handle] = request
+        self._joins[request.handle] = request
+        if shared:
+            self._updates.append((request, BlockUpdate(request.seat, 0, shared)))
+        self._extend(request, self.pool.blocks_for(request.total))
+
+    def decode(self, request: Request) -> None:
+        """Plan the position of the token that the seat sampled last. Blocks have been made sure."""
+        if request.computed >= len(request.blocks) * self.pool.block_size:
+            self._extend(request, len(request.blocks) + 1)
+        self._decodes[request.handle] = request
+        self.tokens_left -= 1
+
+    def grant(self, request: Request, length: int) -> None:
+        """Plan the next `length` known tokens. The caller has made sure of blocks and budget."""
+        assert request.status is Status.RUNNING and not self.is_granted(request)
+        assert 0 < length <= min(request.need, self.tokens_left)
+        start = request.computed
+        assert start + length <= request.total - request.unseen, "a token is not known yet"
+        self._extend(request, self.pool.blocks_for(start + length))
+        samples = int(start + length == request.total and request.max_tokens > 0)
+        self._chunks[request.handle] = Chunk(request, start, length, samples)
+        self.tokens_left -= length
+
+    def _extend(self, request: Request, count: int) -> None:
+        have = len(request.blocks)
+        if count > have:
+            blocks = self.pool.take(count - have)
+            request.blocks += blocks
+            self._updates.append((request, BlockUpdate(request.seat, have, blocks)))
+
+    def preempt(self, request: Request) -> None:
+        """Take seat, blocks and this step's grant away; known tokens will be computed again."""
+        self._refund(request)
+        request.progress_mark = request.computed + self.pool.block_size
+        request.recompute_until = max(request.recompute_until, request.computed)
+        request.num_preemptions += 1
+        self._vacate(request)
+        request.computed = 0
+
+    def preemptible(self) -> list[Request]:
+        """Who may be preempted, by arrival: all but the oldest, and at least one block further
+        than when they were preempted before."""
+        runners = sorted(self.running.values(), key=lambda request: request.handle)
+        return [r for r in runners[1:] if not r.num_preemptions or r.computed >= r.progress_mark]
+
+    def release(self, request: Request) -> None:
+        """The request ends: seat and blocks come back, whatever this step granted is dropped."""
+        self._refund(request)
+        if request.status is Status.RUNNING:
+            self._vacate(request)
+
+    def _refund(self, request: Request) -> None:
+        if self._decodes.pop(request.handle, None) is not None:
+            self.tokens_left += 1
+        chunk = self._chunks.pop(request.handle, None)
+        if chunk is not None:
+            self.tokens_left += chunk.length
+
+    def _vacate(self, request: Request) -> None:
+        del self.running[request.handle]
+        if self._joins.pop(request.handle, None) is None:
+            self._leaves.append(request.seat)
+        self._free_seats.append(request.seat)
+        self._updates = [entry for entry in self._updates if entry[0] is not request]
+        self.pool.release(request.blocks, self.number - 1)
+        request.blocks = []
+        request.seat = NO_SEAT
+        request.fed = NO_POSITION
+
+    def commit(self) -> tuple[StepPlan | None, list[Request]]:
+        """Seal the step and count its progress. None if nothing was granted.
+
+        Also returns the requests, in the order of the plan's slices.
+        """
+        if self.is_empty:
+            return None, []
+        plan = StepPlan(self.number, num_decodes=len(self._decodes), leaves=self._leaves)
+        plan.joins = [_join(request) for request in self._joins.values()]
+        plan.blocks = [update for _, update in self._updates]
+        requests = list(self._decodes.values())
+        plan.slices = [_decode(request) for request in requests]
+        for chunk in self._chunks.values():
+            plan.slices.append(_chunk(chunk))
+            requests.append(chunk.request)
+        self.number += 1
+        self._leaves = []
+        self._begin()
+        return plan, requests
+
+    def settle(self, request: Request, planned: int, tokens: Sequence[int]) -> None:
+        """A step was collected: append what it sampled, rewind what was planned but not taken."""
+        rejected = planned - len(tokens)
+        request.unseen -= planned
+        request.total -= rejected
+        if rejected and request.status is Status.RUNNING:
+            request.computed -= rejected
+        request.output.extend(tokens)
+
+    def check(self) -> None:
+        """Compare seats, blocks and tables of everybody who runs. Raises `AssertionError`."""
+        self.pool.check(request.blocks for request in self.running.values())
+        seats = [request.seat for request in self.running.values()]
+        assert len(set(seats)) == len(seats), "two requests on one seat"
+        assert not set(seats) & set(self._free_seats), "a seat is free and taken"
+        assert len(seats) + len(self._free_seats) == self.limits.max_seqs, "a seat is lost"
+        for request in self.running.values():
+            room = len(request.blocks) * self.pool.block_size
+            assert request.computed <= room, f"{request.id} has more positions than blocks"
+
+
+def _decode(request: Request) -> Slice:
+    start = request.computed
+    request.computed = request.fed = start + 1
+    request.total += 1
+    request.unseen += 1
+    return Slice(request.handle, request.seat, start, 1, None, 1, False)
+
+
+def _chunk(chunk: Chunk) -> Slice:
+    request, start, length, samples = chunk
+    tokens = request.tokens(start, length)
+    request.computed += length
+    request.total += samples
+    request.unseen += samples
+    if samples:
+        request.fed = request.computed
+    scores = request.wants_prompt_scores and start < len(request.prompt)
+    return Slice(request.handle, request.seat, start, length, tokens, samples, scores)
+
+
+def _join(request: Request) -> Join:
+    return Join(
+        seat=request.seat,
+        handle=request.handle,
+        params=request.params,
+        seed=request.seed,
+        prompt=request.prompt,
+        output=tuple(request.output),
+        stop_ids=request.eos_ids | request.stop_ids,
+        banned=request.banned,
+    )

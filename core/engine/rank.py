@@ -1,0 +1,18 @@
+"""Ranks that policies return, made comparable."""
+
+import math
+from typing import Any
+
+Sortable = tuple[float, ...]
+LAST: Sortable = (math.inf,)
+
+
+def sortable(rank: Any) -> Sortable | None:
+    """The rank as a tuple of floats; None if it is none (NaN included)."""
+    values = rank if isinstance(rank, tuple) else (rank,)
+    if not values:
+        return None
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            return None
+    return values

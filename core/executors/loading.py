@@ -1,0 +1,148 @@
+"""From a model folder to an executor with its KV pool."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from jackfield.core.api import (
+    BatchLimits,
+    CapacityError,
+    KernelPlugin,
+    KvSpec,
+    Model,
+    ModelSpec,
+    OpSpec,
+    Shard,
+)
+from jackfield.core.checkpoint.dummy_weights import DummyWeights
+from jackfield.core.checkpoint.folder import ModelFolder
+from jackfield.core.checkpoint.progress import Progress
+from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
+from jackfield.core.engine.operations import Table, bind
+from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.runner import LoadedModel, Runner
+from jackfield.core.executors.device import memory_of
+from jackfield.core.executors.single import SingleDevice
+from jackfield.core.host.config import Config
+from jackfield.core.kv.sizing import GIB, PoolWish, count_blocks
+from jackfield.core.kv.storage import allocate, bytes_per_block
+
+CPU_POOL = 4 * GIB
+CPU_SHARE = 0.4
+CPU_TOKENS = 2048
+GPU_TOKENS = 8192
+FLOAT32_BYTES = 4
+
+
+class Loaded(NamedTuple):
+    """An executor, and what was decided while it was made."""
+
+    executor: SingleDevice
+    table: Table
+    limits: Limits
+    num_blocks: int
+    pool_bytes: int
+
+
+class Order(NamedTuple):
+    """What is to be loaded, and on what."""
+
+    folder: ModelFolder
+    model_class: type[Model]
+    spec: ModelSpec
+    kernels: Sequence[tuple[str, KernelPlugin]]
+    block_size: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+def load(order: Order, config: Config, progress: Progress) -> Loaded:
+    """Bind kernels, take the weights, allocate the pool. Raises `JackfieldError`s that say why."""
+    spec = order.spec
+    kv_specs = [_kv_spec(order, group.window) for group in spec.groups]
+    op_spec = OpSpec(order.dtype, spec.hidden_size, spec.head_dim, spec.vocab_size)
+    table = bind(order.kernels, op_spec, kv_specs, order.device)
+    model = _build(order, table, config, progress)
+    attention = table.operations.attention
+    layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
+    block_bytes = bytes_per_block(spec.groups, layouts)
+    limits = _limits(config, spec, order.device)
+    num_blocks = _count(order, config, limits, block_bytes, attention.workspace)
+    limits = _fit_context(config, limits, num_blocks * order.block_size)
+    layers = allocate(spec.groups, layouts, spec.softmax_scale, num_blocks, order.device)
+    loaded = LoadedModel(
+        model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens
+    )
+    runner = Runner(loaded, limits, order.block_size, order.device)
+    executor = SingleDevice(runner, order.device)
+    return Loaded(executor, table, limits, num_blocks, num_blocks * block_bytes)
+
+
+def _kv_spec(order: Order, window: int | None) -> KvSpec:
+    spec = order.spec
+    return KvSpec(
+        spec.num_heads, spec.num_kv_heads, spec.head_dim, order.dtype, order.block_size, window
+    )
+
+
+def _build(order: Order, table: Table, config: Config, progress: Progress) -> Model:
+    shard = Shard()
+    settings: Mapping[str, Any] = order.folder.config
+    with torch.inference_mode():
+        if config.model.load_format == "dummy":
+            random = DummyWeights(order.dtype, order.device, shard, config.model.seed)
+            return order.model_class(settings, table.operations, shard, random)
+        files = order.folder.tensor_files()
+        with SafetensorsWeights(files, order.dtype, order.device, shard, progress) as weights:
+            model = order.model_class(settings, table.operations, shard, weights)
+            weights.finish()
+            return model
+
+
+def _limits(config: Config, spec: ModelSpec, device: torch.device) -> Limits:
+    engine = config.engine
+    default = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+    max_tokens = engine.max_num_batched_tokens or max(default, engine.max_num_seqs)
+    return Limits(max_tokens, engine.max_num_seqs, config.model.max_model_len or spec.max_positions)
+
+
+def _count(
+    order: Order, config: Config, limits: Limits, block_bytes: int, workspace: Any
+) -> int:
+    blocks_per_seq = -(-limits.max_model_len // order.block_size)
+    memory = memory_of(order.device)
+    scratch = workspace(BatchLimits(limits.max_tokens, limits.max_seqs, blocks_per_seq))
+    scratch += _activations(order.spec, limits)
+    if order.device.type == "cpu":
+        budget = min(CPU_POOL, int(memory.free * CPU_SHARE))
+    else:
+        used = memory.total - memory.free
+        budget = int(memory.total * config.cache.memory_fraction) - used - scratch
+    wish = PoolWish(config.cache.num_blocks, config.cache.memory)
+    return count_blocks(wish, memory, block_bytes, blocks_per_seq * limits.max_seqs, budget)
+
+
+def _activations(spec: ModelSpec, limits: Limits) -> int:
+    """A generous estimate of what one step holds beside weights and pool, in bytes."""
+    per_token = 16 * spec.hidden_size + 4 * spec.num_heads * spec.head_dim
+    return FLOAT32_BYTES * (limits.max_tokens * per_token + 3 * limits.max_seqs * spec.vocab_size)
+
+
+def _fit_context(config: Config, limits: Limits, pool_tokens: int) -> Limits:
+    """Lower a context that nobody asked for to what the pool holds.
+
+    A pool that was sized by hand below a context set by hand is meant: each request is then
+    checked against both.
+    """
+    if pool_tokens >= limits.max_model_len:
+        return limits
+    sized_by_hand = config.cache.num_blocks is not None or config.cache.memory is not None
+    if sized_by_hand and config.model.max_model_len is not None:
+        return limits
+    if config.model.max_model_len is not None:
+        raise CapacityError(
+            f"model.max_model_len is {limits.max_model_len}, but the KV pool holds "
+            f"{pool_tokens} tokens; lower it, or raise cache.memory or cache.num_blocks"
+        )
+    return limits._replace(max_model_len=pool_tokens)

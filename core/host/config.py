@@ -1,0 +1,154 @@
+"""The configuration: five sections, each value with its limits. Nothing is dropped silently."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def parse_bytes(value: Any) -> Any:
+    """Bytes of a text such as "4GiB" or "500 MB"; what is no text is returned as it is."""
+    if not isinstance(value, str):
+        return value
+    found = SIZE.fullmatch(value.strip())
+    if found is None or found[2].lower() not in UNITS:
+        raise ValueError('should be a number of bytes, or a text such as "4GiB" or "500MB"')
+    return int(float(found[1]) * UNITS[found[2].lower()])
+
+
+def _no_repeats(stack: list[str]) -> list[str]:
+    bare = [entry.rpartition(":")[2] for entry in stack]
+    repeated = sorted({name for name in bare if bare.count(name) > 1})
+    if repeated:
+        raise ValueError(f"should name each plugin once; repeated: {', '.join(repeated)}")
+    if "" in bare:
+        raise ValueError("should name plugins; an entry is empty")
+    return stack
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=1)]
+PluginStack = Annotated[list[str], AfterValidator(_no_repeats)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are refused, types are strict, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class PluginSections(Section):
+    """Base of a section that also holds the tables of plugins, raw, under the plugins' names.
+
+    A plugin's table is validated by the plugin's own `Config` when the stack is selected.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+
+    @property
+    def plugin_tables(self) -> dict[str, dict[str, Any]]:
+        """Plugin name -> its raw table."""
+        return dict(self.__pydantic_extra__)
+
+
+class ModelConfig(Section):
+    """Which model is served.
+
+    name: a folder or a hub id; "" = the default model. tokenizer: a folder; None = the model's.
+    architecture: instead of the one that config.json names. max_model_len: None = the model's.
+    """
+
+    name: str = ""
+    revision: str | None = None
+    tokenizer: str | None = None
+    architecture: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_model_len: int | None = Field(None, ge=1)
+    load_format: Literal["auto", "dummy"] = "auto"
+    skip_tokenizer_init: bool = False
+    seed: int = Field(0, ge=0, lt=2**63)
+    generation_config: Literal["auto", "none"] = "auto"
+
+
+class EngineConfig(Section):
+    """How the loop runs.
+
+    overlap: steps in flight; None = the executor's default. starvation_share: of admissions that
+    go to the oldest; 0 = off. fault_limit: faults after which a plugin is off. hook_budget:
+    seconds after which a call counts as a fault. park_timeout: seconds that a request may wait
+    outside the queue. decision_log: entries. threads: of the CPU.
+    """
+
+    device: str = "auto"
+    max_num_seqs: int = Field(256, ge=1)
+    max_num_batched_tokens: int | None = Field(None, ge=1)
+    overlap: int | None = Field(None, ge=0, le=2)
+    starvation_share: Share = 0.01
+    fault_limit: int = Field(3, ge=1)
+    hook_budget: float = Field(0.1, gt=0)
+    park_timeout: float = Field(600.0, gt=0)
+    decision_log: int = Field(65536, ge=0)
+    threads: int | None = Field(None, ge=1)
+
+
+class SchedulerConfig(PluginSections):
+    """Who orders the waiting requests, from the root to the leaf, and who limits a step."""
+
+    stack: PluginStack = ["priority", "fcfs"]
+    advisors: PluginStack = []
+
+
+class CacheConfig(PluginSections):
+    """What the KV cache is made of, and its size.
+
+    num_blocks, or else memory (bytes, or a text such as "4GiB"), or else memory_fraction of the
+    memory of a GPU.
+    """
+
+    stack: PluginStack = ["paged"]
+    num_blocks: int | None = Field(None, ge=1)
+    memory: Bytes | None = None
+    memory_fraction: float = Field(0.9, gt=0, le=1)
+
+
+class KernelConfig(PluginSections):
+    """Who serves the operations; for each one the first that can."""
+
+    stack: PluginStack = ["cpu", "torch"]
+
+
+class Config(Section):
+    """The whole configuration."""
+
+    model: ModelConfig = ModelConfig()
+    engine: EngineConfig = EngineConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    cache: CacheConfig = CacheConfig()
+    kernel: KernelConfig = KernelConfig()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "model": ModelConfig,
+    "engine": EngineConfig,
+    "scheduler": SchedulerConfig,
+    "cache": CacheConfig,
+    "kernel": KernelConfig,
+}
+
+
+def core_keys() -> list[str]:
+    """Every dotted key of the core's own sections."""
+    return [f"{name}.{key}" for name, section in SECTIONS.items() for key in section.model_fields]
+
+
+def holds_plugins(section: str) -> bool:
+    """Whether the section may hold tables of plugins."""
+    return issubclass(SECTIONS[section], PluginSections)

@@ -1,0 +1,179 @@
+"""Offline inference: all prompts at once, answers in the order of the prompts."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+from jackfield.core.api import RequestContext, RequestError, SamplingParams
+from jackfield.core.assemble import Assembly, assemble
+from jackfield.core.checkpoint.progress import Progress, RichProgress, SilentProgress
+from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.messages import DEFAULT_CONTEXT, NewRequest
+from jackfield.core.front.answers import Answers
+from jackfield.core.front.outputs import RequestOutput
+from jackfield.core.front.prompts import Prompt, PromptInput, as_list, banned_sequences, need, read
+from jackfield.core.front.settings import resolve_settings
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class LLM:
+    """A model with an engine, in this process.
+
+    model: a folder or hub id; the default model when left out. config: a TOML file. All other
+    names are aliases that edit the configuration, such as `max_num_seqs` or `block_size`
+    (docs/configuration.md lists them). Raises `JackfieldError` with one clear sentence.
+
+    Not thread-safe; use `AsyncLLM` to serve many callers.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        config: str | Path | None = None,
+        progress: Progress | None = None,
+        **aliases: Any,
+    ) -> None:
+        resolved = resolve_settings(model, config, aliases)
+        self._assembly: Assembly = assemble(resolved, progress or RichProgress())
+        self._names = count()
+
+    @property
+    def assembly(self) -> Assembly:
+        """The parts: engine, tokenizer, configuration, start summary."""
+        return self._assembly
+
+    def default_sampling_params(self) -> SamplingParams:
+        """What is used when no parameters are given: the model's generation_config.json."""
+        return SamplingParams(**self._assembly.sampling_defaults)
+
+    def generate(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: int | Sequence[int] = 0,
+        context: RequestContext | None = None,
+    ) -> list[RequestOutput]:
+        """Answer all prompts. Everything is checked before anything runs.
+
+        sampling_params: one for all, or one per prompt. priority: lower goes first, with a stack
+        that has `priority`. An answer that fails while it runs has finish_reason "error".
+        """
+        inputs = as_list(prompts)
+        params = _spread(sampling_params or self.default_sampling_params(), len(inputs), "params")
+        ranks = _spread(priority, len(inputs), "priority")
+        base = context or DEFAULT_CONTEXT
+        contexts = [base._replace(priority=rank) for rank in ranks]
+        made = [
+            self._prepare(index, prompt, params[index], contexts[index])
+            for index, prompt in enumerate(inputs)
+        ]
+        return self._run(made, use_tqdm)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or a list of them, through the model's chat template."""
+        single = bool(messages) and isinstance(messages[0], Mapping)
+        conversations: Sequence[Any] = [messages] if single else messages
+        prompts = [
+            self._render(
+                conversation,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                tools=tools,
+                **(chat_template_kwargs or {}),
+            )
+            for conversation in conversations
+        ]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def _render(self, messages: Messages, **options: Any) -> dict[str, Any]:
+        tokenizer = need(self._assembly.tokenizer, "a chat")
+        text, ids = self._assembly.render_chat(messages, **options)
+        assert tokenizer is not None
+        return {"prompt": text, "prompt_token_ids": ids}
+
+    def _prepare(
+        self, index: int, prompt: Any, params: SamplingParams, context: RequestContext
+    ) -> tuple[NewRequest, Answers]:
+        tokenizer = self._assembly.tokenizer
+        try:
+            ready: Prompt = read(prompt, tokenizer)
+            if params.stop_strings:
+                need(tokenizer, "stop")
+            new = NewRequest(
+                str(next(self._names)),
+                ready.ids,
+                params,
+                context,
+                banned_sequences(params.bad_words or (), tokenizer),
+            )
+            self._assembly.engine.validate(new)
+        except RequestError as error:
+            error.args = (f"prompt {index}: {error}",)
+            raise
+        return new, Answers(new.id, ready, params, tokenizer)
+
+    def _run(
+        self, made: Sequence[tuple[NewRequest, Answers]], use_tqdm: bool
+    ) -> list[RequestOutput]:
+        engine = self._assembly.engine
+        progress: Progress = RichProgress() if use_tqdm else SilentProgress()
+        answers = {new.id: answer for new, answer in made}
+        progress.start("Answering", len(made))
+        try:
+            for new, _ in made:
+                engine.add(new)
+            while engine.has_work:
+                self._assembly.wait_if_idle()
+                for delta in engine.step():
+                    answer = answers[delta.id]
+                    if answer.take(delta):
+                        engine.abort(delta.id, delta.index)
+                    if answer.output.finished and delta.finish is not None:
+                        progress.advance(1)
+        finally:
+            for new, _ in made:
+                engine.abort(new.id)
+            progress.finish()
+        return [answer.output for _, answer in made]
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes. Without a cache that keeps any there is nothing to forget."""
+        return True
+
+    def explain(self, request_id: str) -> list[Decision]:
+        """Why a request waited, ran, lost its seat or ended."""
+        return self._assembly.engine.explain(request_id)
+
+    def close(self) -> None:
+        """Give memory back. Nothing can be generated afterwards."""
+        self._assembly.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _spread(value: Any, length: int, name: str) -> list[Any]:
+    """One value for all prompts, or as many as there are."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return [value] * length
+    if len(value) != length:
+        raise RequestError(f"{len(value)} {name} for {length} prompts", param=name)
+    return list(value)

@@ -1,0 +1,143 @@
+"""Engines on the fake executor, for tests of policies and of the core."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jackfield.core.api import Discipline, FinishReason, PolicyConfig, PolicyContext, SamplingParams
+from jackfield.core.engine.advice import Advice, Advisor
+from jackfield.core.engine.clock import Clock
+from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.level import Level
+from jackfield.core.engine.loop import Engine, EngineSettings, Policies
+from jackfield.core.engine.messages import Delta, NewRequest
+from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.steps import Executor
+from jackfield.core.kv.pool import BlockPool
+from jackfield.core.testing.clock import ManualClock
+from jackfield.core.testing.fake_executor import FakeExecutor, hashed
+
+VOCAB = 1000
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
+HOOKS = ("admit", "shape", "quota", "victims", "observe")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Small enough that every limit is met often."""
+
+    num_blocks: int = 32
+    block_size: int = 4
+    max_tokens: int = 16
+    max_seqs: int = 4
+    max_model_len: int = 96
+    overlap: int = 0
+    share: float = 0.01
+    fault_limit: int = 3
+    hook_budget: float = 1.0
+
+
+def context_for(sizes: Sizes, clock: Clock) -> PolicyContext:
+    """What a policy gets from an engine of that size."""
+    return PolicyContext(
+        rng=random.Random(0),
+        now=clock.now,
+        max_num_seqs=sizes.max_seqs,
+        max_num_batched_tokens=sizes.max_tokens,
+        max_model_len=sizes.max_model_len,
+    )
+
+
+def make_engine(
+    sizes: Sizes | None = None,
+    *,
+    disciplines: Sequence[Discipline[Any]] = (),
+    advisors: Mapping[str, object] | None = None,
+    executor: Executor | None = None,
+    clock: Clock | None = None,
+    eos_ids: frozenset[int] = frozenset(),
+) -> Engine:
+    """An engine with these policies; an empty stack is first come first served.
+
+    advisors: plugin name -> object whose methods are named like scheduler hooks.
+    """
+    sizes = sizes or Sizes()
+    clock = clock or ManualClock()
+    context = context_for(sizes, clock)
+    stack = list(disciplines) or [Discipline(PolicyConfig(), context)]
+    guards: list[Guard] = []
+
+    def guard(name: str) -> Guard:
+        guards.append(Guard(name, sizes.fault_limit, sizes.hook_budget))
+        return guards[-1]
+
+    levels = [Level(type(d).__name__.lower(), d, guard(type(d).__name__.lower())) for d in stack]
+    hooks: dict[str, list[Advisor]] = {hook: [] for hook in HOOKS}
+    for name, plugin in (advisors or {}).items():
+        shared = guard(name)
+        for hook in HOOKS:
+            if hasattr(plugin, hook):
+                hooks[hook].append(Advisor(name, getattr(plugin, hook), shared))
+    settings = EngineSettings(
+        Limits(sizes.max_tokens, sizes.max_seqs, sizes.max_model_len),
+        vocab_size=VOCAB,
+        eos_ids=eos_ids,
+        overlap=sizes.overlap,
+        starvation_share=sizes.share,
+    )
+    return Engine(
+        settings,
+        Policies(levels, Advice(hooks), guards),
+        BlockPool(sizes.num_blocks, sizes.block_size),
+        executor or FakeExecutor(sizes.block_size, VOCAB),
+        clock,
+    )
+
+
+def expected_answer(
+    prompt: Sequence[int], max_tokens: int, eos_ids: frozenset[int] = frozenset()
+) -> list[int]:
+    """What the fake executor answers greedily, computed without an engine."""
+    tokens = list(prompt)
+    while len(tokens) - len(prompt) < max_tokens:
+        tokens.append(hashed(tokens, 0, VOCAB))
+        if tokens[-1] in eos_ids:
+            break
+    return tokens[len(prompt) :]
+
+
+@dataclass(slots=True)
+class Answer:
+    """All deltas of one answer, joined."""
+
+    tokens: list[int]
+    finish: FinishReason | None = None
+    error: str | None = None
+
+
+def absorb(answers: dict[tuple[str, int], Answer], deltas: Sequence[Delta]) -> None:
+    """Append deltas to the answers they belong to; an answer ends at most once."""
+    for delta in deltas:
+        answer = answers.setdefault((delta.id, delta.index), Answer([]))
+        assert answer.finish is None, f"{delta.id} has news after its end"
+        answer.tokens.extend(delta.tokens)
+        answer.finish, answer.error = delta.finish, delta.error
+
+
+def run(engine: Engine, max_steps: int = 10_000) -> dict[tuple[str, int], Answer]:
+    """Step until nothing is left, checking all invariants after each step."""
+    answers: dict[tuple[str, int], Answer] = {}
+    for _ in range(max_steps):
+        if not engine.has_work:
+            return answers
+        absorb(answers, engine.step())
+        engine.check()
+    raise AssertionError(f"the engine still has work after {max_steps} steps")
+
+
+def request(
+    name: str, prompt: Sequence[int], params: SamplingParams = GREEDY, **kwargs: Any
+) -> NewRequest:
+    """A request with greedy sampling and 8 tokens, unless told otherwise."""
+    return NewRequest(name, list(prompt), params, **kwargs)

@@ -1,0 +1,6 @@
+#include "simd.h"
+#define SCALAR bfloat
+#define NAME(x) x##_bfloat
+#define WIDEN widen_bfloat
+#define NARROW narrow_bfloat
+#include "elementwise.h"

@@ -1,0 +1,28 @@
+"""Plain torch for every device and element type: the reference, and the last of every stack."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jackfield.core.api.kernel import KernelPlugin
+from jackfield.plugins.kernels.torch_ops.add_rms_norm import TorchAddRmsNorm
+from jackfield.plugins.kernels.torch_ops.attention import TorchAttention
+from jackfield.plugins.kernels.torch_ops.linear import TorchLinear
+from jackfield.plugins.kernels.torch_ops.rms_norm import TorchRmsNorm
+from jackfield.plugins.kernels.torch_ops.rope import TorchRope
+from jackfield.plugins.kernels.torch_ops.sample import TorchSample
+from jackfield.plugins.kernels.torch_ops.silu_mul import TorchSiluMul
+
+
+class TorchKernels(KernelPlugin):
+    """All operations; none of them refuses a device."""
+
+    def operations(self) -> Mapping[str, Any]:
+        return {
+            "attention": TorchAttention(),
+            "rms_norm": TorchRmsNorm(),
+            "add_rms_norm": TorchAddRmsNorm(),
+            "rope": TorchRope(),
+            "silu_mul": TorchSiluMul(),
+            "linear": TorchLinear(),
+            "sample": TorchSample(),
+        }

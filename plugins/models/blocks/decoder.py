@@ -1,0 +1,74 @@
+"""The stack of layers that the architectures of the Llama family share."""
+
+from torch import Tensor
+
+from jackfield.core.api.errors import ModelError
+from jackfield.core.api.kernel import Operations
+from jackfield.core.api.model import Attend, ModelInputs, Shard, Weights
+from jackfield.plugins.models.blocks.attention import Attention
+from jackfield.plugins.models.blocks.linear_loader import LinearLoader
+from jackfield.plugins.models.blocks.mlp import Mlp
+from jackfield.plugins.models.blocks.rotary import make_rotary
+from jackfield.plugins.models.blocks.shape import DecoderShape
+from jackfield.plugins.models.blocks.vocabulary import Vocabulary
+
+OLD_FREQUENCIES = r".*\.rotary_emb\.inv_freq"
+"""Buffers that early checkpoints stored beside the weights."""
+
+
+class DecoderLayer:
+    """Attention and feed-forward, each with a norm before and a sum after."""
+
+    def __init__(
+        self, layer: int, shape: DecoderShape, ops: Operations, load: LinearLoader
+    ) -> None:
+        prefix, hidden = f"model.layers.{layer}", shape.hidden_size
+        self._add_norm, self._eps = ops.add_rms_norm, shape.norm_eps
+        self.input_norm_D = load.vector(f"{prefix}.input_layernorm.weight", hidden)
+        self._attention = Attention(layer, shape, ops, load)
+        self._norm_D = load.vector(f"{prefix}.post_attention_layernorm.weight", hidden)
+        self._mlp = Mlp(layer, shape, ops, load)
+
+    def __call__(
+        self, x_TD: Tensor, residual_TD: Tensor, cos_TW: Tensor, sin_TW: Tensor, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """Takes a normed input; (output, residual) are yet to be summed by the norm after it."""
+        x_TD = self._attention(x_TD, cos_TW, sin_TW, attend)
+        x_TD, residual_TD = self._add_norm(x_TD, residual_TD, self._norm_D, self._eps)
+        return self._mlp(x_TD), residual_TD
+
+
+class Decoder:
+    """A whole model of the family: embedding, layers, last norm, head."""
+
+    def __init__(
+        self, shape: DecoderShape, ops: Operations, shard: Shard, weights: Weights
+    ) -> None:
+        if shard.size != 1:
+            raise ModelError(
+                f"The model cannot be divided among {shard.size} ranks: no operation adds up "
+                f"their parts; use tensor_parallel_size 1."
+            )
+        load = LinearLoader(ops.linear, shard, weights)
+        self._ops, self._eps = ops, shape.norm_eps
+        self._vocabulary = Vocabulary(shape, ops.linear, weights)
+        self._rotary = make_rotary(shape.rope, self._vocabulary.device)
+        self._layers = [DecoderLayer(i, shape, ops, load) for i in range(shape.num_layers)]
+        last_D = load.vector("model.norm.weight", shape.hidden_size)
+        self._first_norm_D = self._layers[0].input_norm_D
+        self._norms_after = [layer.input_norm_D for layer in self._layers[1:]] + [last_D]
+        weights.ignore(OLD_FREQUENCIES)
+
+    def forward(self, inputs: ModelInputs, attend: Attend) -> Tensor:
+        """Hidden states after the last norm, `[T, D]`."""
+        cos_TW, sin_TW = self._rotary.gather(inputs)
+        residual_TD = self._vocabulary.embed(inputs.ids_T)
+        x_TD = self._ops.rms_norm(residual_TD, self._first_norm_D, self._eps)
+        for layer, norm_D in zip(self._layers, self._norms_after, strict=True):
+            x_TD, residual_TD = layer(x_TD, residual_TD, cos_TW, sin_TW, attend)
+            x_TD, residual_TD = self._ops.add_rms_norm(x_TD, residual_TD, norm_D, self._eps)
+        return x_TD
+
+    def logits(self, hidden_RD: Tensor) -> Tensor:
+        """`[R, V]` in float32."""
+        return self._vocabulary.logits(hidden_RD)
