@@ -8,6 +8,7 @@ import torch
 from jackfield.core.api import (
     BatchLimits,
     CapacityError,
+    ConfigError,
     KernelPlugin,
     KvSpec,
     Model,
@@ -67,7 +68,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     attention = table.operations.attention
     layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
     block_bytes = bytes_per_block(spec.groups, layouts)
-    limits = _limits(config, spec, order.device)
+    limits = limits_for(config, spec, order.device)
     num_blocks = _count(order, config, limits, block_bytes, attention.workspace)
     limits = _fit_context(config, limits, num_blocks * order.block_size)
     layers = allocate(spec.groups, layouts, spec.softmax_scale, num_blocks, order.device)
@@ -100,11 +101,24 @@ def _build(order: Order, table: Table, config: Config, progress: Progress) -> Mo
             return model
 
 
-def _limits(config: Config, spec: ModelSpec, device: torch.device) -> Limits:
+def limits_for(config: Config, spec: ModelSpec, device: torch.device) -> Limits:
+    """The largest step and the longest sequence, before the pool is sized."""
     engine = config.engine
     default = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
     max_tokens = engine.max_num_batched_tokens or max(default, engine.max_num_seqs)
-    return Limits(max_tokens, engine.max_num_seqs, config.model.max_model_len or spec.max_positions)
+    if max_tokens < engine.max_num_seqs:
+        raise ConfigError(
+            f"engine.max_num_batched_tokens is {max_tokens}, less than engine.max_num_seqs "
+            f"{engine.max_num_seqs}: a step could not hold one token of each; raise the first or "
+            f"lower the second"
+        )
+    wanted = config.model.max_model_len
+    if wanted is not None and wanted > spec.max_positions:
+        raise ConfigError(
+            f"model.max_model_len is {wanted}, but the model was made for {spec.max_positions} "
+            f"positions; lower it, or set rope scaling in the model's config.json"
+        )
+    return Limits(max_tokens, engine.max_num_seqs, wanted or spec.max_positions)
 
 
 def _count(

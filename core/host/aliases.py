@@ -60,7 +60,9 @@ FIXED: Mapping[str, Fixed] = {
     "tensor_parallel_size": Fixed(
         (1,), "tensor parallel execution is not available in this version; leave it at 1"
     ),
-    "pipeline_parallel_size": Fixed((1,), "pipeline parallel execution does not exist; leave it at 1"),
+    "pipeline_parallel_size": Fixed(
+        (1,), "pipeline parallel execution does not exist; leave it at 1"
+    ),
     "trust_remote_code": Fixed((False,), "no code from a model is ever run; leave it at False"),
     "enable_chunked_prefill": Fixed(
         (True,), "prompts are always computed in parts when they must be; leave it at True"

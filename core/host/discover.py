@@ -12,6 +12,11 @@ GROUP = re.compile(r"jackfield\.v(\d+)\.(\w+)")
 MARK = "jackfield.v"
 
 
+def noun(kind: str) -> str:
+    """What one plugin of the kind is called in messages."""
+    return f"{kind.removesuffix('s')} plugin"
+
+
 class Found(NamedTuple):
     """One entry point: `name` of `kind` is the object `value` of a distribution.
 
@@ -29,7 +34,7 @@ class Found(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"the {self.kind} plugin {self.name!r} ({self.value}, from {self.distribution} "
+            f"the {noun(self.kind)} {self.name!r} ({self.value}, from {self.distribution} "
             f"{self.version})"
         )
 

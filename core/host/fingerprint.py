@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from jackfield.core.api import PluginError
-from jackfield.core.host.discover import Found
+from jackfield.core.host.discover import Found, noun
 
 
 class Identity(NamedTuple):
@@ -27,7 +27,10 @@ class Fingerprint(NamedTuple):
     @staticmethod
     def of(selected: Iterable[Found]) -> "Fingerprint":
         """The fingerprint of a selection; equal in every process that selected the same."""
-        plugins = tuple(Identity(f.kind, f.name, f.value, f.distribution, f.version) for f in selected)
+        plugins = tuple(
+            Identity(found.kind, found.name, found.value, found.distribution, found.version)
+            for found in selected
+        )
         text = "\n".join("\t".join(plugin) for plugin in plugins)
         return Fingerprint(sha256(text.encode()).hexdigest(), plugins)
 
@@ -51,7 +54,7 @@ def _compare(key: tuple[str, str], ours: Identity | None, theirs: Identity | Non
     if ours == theirs:
         return ""
     kind, name = key
-    return f"the {kind} plugin {name!r} is {_shown(ours)} here and {_shown(theirs)} there"
+    return f"the {noun(kind)} {name!r} is {_shown(ours)} here and {_shown(theirs)} there"
 
 
 def _shown(plugin: Identity | None) -> str:

@@ -12,7 +12,7 @@ from jackfield.core.api import (
 )
 from jackfield.core.api.errors import nearest
 from jackfield.core.host.contract import check_class
-from jackfield.core.host.discover import Catalogue, Found, split_name
+from jackfield.core.host.discover import Catalogue, Found, noun, split_name
 
 
 class Loaded(NamedTuple):
@@ -46,7 +46,7 @@ def choose(kind: str, name: str, catalogue: Catalogue) -> Found:
     if distribution is not None:
         known = [f"{found.distribution}:{found.name}" for found in catalogue.usable]
     raise PluginNotFound(
-        f"no installed distribution provides the {kind} plugin {name!r}. "
+        f"no installed distribution provides the {noun(kind)} {name!r}. "
         f"{nearest(name if distribution else bare, known)}"
     )
 
@@ -66,12 +66,12 @@ def conflict(candidates: list[Found]) -> str:
     listed = ", ".join(f"{c.distribution} {c.version} ({c.path})" for c in candidates)
     if len(owners) == 1:
         return (
-            f"the {first.kind} plugin {first.name!r} is provided more than once by one "
+            f"the {noun(first.kind)} {first.name!r} is provided more than once by one "
             f"distribution: {listed}; uninstall all but one"
         )
     ways = " or ".join(f'"{owner}:{first.name}"' for owner in owners)
     return (
-        f"the {first.kind} plugin {first.name!r} is provided by several distributions: {listed}; "
+        f"the {noun(first.kind)} {first.name!r} is provided by several distributions: {listed}; "
         f"write {ways} to choose one"
     )
 

@@ -1,7 +1,7 @@
 """The plugins of one engine, and their hooks compiled for the loop."""
 
 from collections.abc import Callable, Iterable
-from inspect import iscoroutinefunction, isasyncgenfunction, signature
+from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from typing import Any, NamedTuple
 
 import pluggy
@@ -43,7 +43,7 @@ class Manager:
                 self._pluggy.add_hookspecs(specification)
 
     def register(self, instance: Any, found: Found) -> None:
-        """Add a plugin under "kind:name". Raises `PluginContractError` for a hook out of contract."""
+        """Add a plugin under "kind:name". Raises `PluginContractError` for a wrong hook."""
         name = f"{found.kind}:{found.name}"
         for method, options in hook_marks(type(instance)).items():
             _check_hook(found, method, getattr(instance, method), options)
@@ -115,7 +115,9 @@ def _check_hook(found: Found, method: str, function: Any, options: Any) -> None:
         if options.get("optionalhook") and hook not in _hooks(SPECIFICATIONS):
             return
         hint = nearest(hook, known)
-        raise PluginContractError(f"{found} marks {definition}, but there is no hook {hook!r}. {hint}")
+        raise PluginContractError(
+            f"{found} marks {definition}, but there is no hook {hook!r}. {hint}"
+        )
     for option in PLAIN_ONLY:
         if options.get(option):
             raise PluginContractError(

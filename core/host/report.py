@@ -60,7 +60,8 @@ def _state(found: Found, catalogue: Catalogue, config: Config) -> tuple[bool, st
         for name in names:
             candidates = catalogue.named(name)
             if found in candidates:
-                return (False, conflict(candidates)) if len(candidates) > 1 else (True, f"in {place}")
+                alone = len(candidates) == 1
+                return alone, f"in {place}" if alone else conflict(candidates)
     if found.kind == "models":
         return False, "chosen by the checkpoint"
     if (found.kind, found.name) == ("schedulers", LEAF):
@@ -84,11 +85,17 @@ def _places(config: Config) -> dict[str, dict[str, list[str]]]:
 
 def check_plugins(catalogues: Catalogues) -> list[CheckRow]:
     """Import every installed plugin, construct it with its default section, and check its hooks."""
-    return [
-        _check(found) if found in catalogues[kind].usable else _failed(found, foreign_reason(found))
-        for kind in KINDS
-        for found in (*catalogues[kind].usable, *catalogues[kind].foreign)
-    ]
+    return [row for kind in KINDS for row in _checked(catalogues[kind])]
+
+
+def _checked(catalogue: Catalogue) -> list[CheckRow]:
+    """All usable plugins, and the foreign ones that have no usable twin of another version."""
+    usable = {(found.distribution, found.name) for found in catalogue.usable}
+    rows = [_check(found) for found in catalogue.usable]
+    for found in catalogue.foreign:
+        if (found.distribution, found.name) not in usable:
+            rows.append(_failed(found, foreign_reason(found)))
+    return rows
 
 
 def _failed(found: Found, message: str) -> CheckRow:

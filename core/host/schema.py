@@ -17,7 +17,9 @@ def config_schema(selection: Selection) -> dict[str, Any]:
     plugins = {
         (one.section, one.found.name): config_class(one.loaded.cls) for one in selection.all
     }
-    models: list[type[BaseModel]] = list(dict.fromkeys([Config, *SECTIONS.values(), *plugins.values()]))
+    models: dict[type[BaseModel], None] = dict.fromkeys(
+        [Config, *SECTIONS.values(), *plugins.values()]
+    )
     references, schema = models_json_schema([(model, "validation") for model in models])
     for (section, name), model in plugins.items():
         owner = references[SECTIONS[section], "validation"]["$ref"].rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The effective configuration: flag over environment over file over default, each with its origin."""
+"""The effective configuration: flag over environment over file over default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,4 +58,5 @@ def _resolve(given: Mapping[Key, Given]) -> Resolved:
     defaults: dict[Key, Origin] = {
         (section, key): DEFAULT for section, model in SECTIONS.items() for key in model.model_fields
     }
-    return Resolved(config, {dotted(key): origin for key, origin in {**defaults, **origins}.items()})
+    found = {dotted(key): origin for key, origin in {**defaults, **origins}.items()}
+    return Resolved(config, found)

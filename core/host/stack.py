@@ -40,7 +40,10 @@ class Named(Generic[T]):
 
 @dataclass(frozen=True)
 class Stack:
-    """All plugins of one engine. disciplines: from the root to the leaf. versions: who is active."""
+    """All plugins of one engine.
+
+    disciplines: from the root to the leaf. versions: who is active, for the start summary.
+    """
 
     disciplines: tuple[Named[Discipline[Any]], ...]
     advisors: tuple[Named[Any], ...]
@@ -105,7 +108,9 @@ def construct(one: Selected, *context: PolicyContext) -> Any:
     except KeyboardInterrupt:
         raise
     except ConfigError as error:
-        raise ConfigError(f"{one.section}.{one.found.name} is refused by {one.found}: {error}") from error
+        raise ConfigError(
+            f"{one.section}.{one.found.name} is refused by {one.found}: {error}"
+        ) from error
     except BaseException as error:  # like the import: a plugin must not end the host unexplained
         raise PluginLoadError(
             f"{one.found} cannot be constructed: {cause(error)}; uninstall it or choose another"

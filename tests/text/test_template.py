@@ -49,7 +49,9 @@ OPTIONS: list[dict[str, Any]] = [
 def reference(
     byte_level_backend: Callable[[], tokenizers.Tokenizer],
 ) -> Callable[..., str]:
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_backend(), **TOKENS)
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=byte_level_backend(), **TOKENS
+    )
 
     def render(template: str, chat: list[Message], **options: Any) -> str:
         text = tokenizer.apply_chat_template(
@@ -85,7 +87,7 @@ def test_continued_message_equals_the_reference(
     reference: Callable[..., str], name: str, end: str
 ) -> None:
     chat = [SYSTEM, user("a"), assistant(end)]
-    options = {"add_generation_prompt": False, "continue_final_message": True}
+    options: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}
     text = ours(TEMPLATES[name]).render(chat, **options)
     assert text == reference(TEMPLATES[name], chat, **options)
     assert text.rstrip().endswith(end.strip())
@@ -94,7 +96,7 @@ def test_continued_message_equals_the_reference(
 def test_continued_list_of_parts(reference: Callable[..., str]) -> None:
     parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
     chat = [user("a"), assistant(parts)]
-    options = {"add_generation_prompt": False, "continue_final_message": True}
+    options: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}
     text = ours(TEMPLATES["headers"]).render(chat, **options)
     assert text == reference(TEMPLATES["headers"], chat, **options)
     assert text.endswith("one two")

@@ -56,6 +56,6 @@ INLINE void row_offsets(const batch *b, const layer *l, int64_t slice, int64_t h
     }
 }
 
-void plan(batch *b, const layer *l);
+void jackfield_plan(batch *b, const layer *l);
 
 #endif

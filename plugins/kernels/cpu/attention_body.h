@@ -47,7 +47,7 @@ void NAME(jackfield_attend)(batch *b, const layer *l, const SCALAR *q, int64_t q
                             int64_t q_head, SCALAR *out, int64_t out_token, int64_t out_head,
                             float *scratch, int threads)
 {
-    plan(b, l);
+    jackfield_plan(b, l);
     int64_t heads = l->kv_heads, group = l->group, width = l->head_dim;
     int64_t part_stride = heads * group * (width + 2);
     int64_t q_strides[2] = {q_token, q_head}, out_strides[2] = {out_token, out_head};

@@ -31,7 +31,7 @@ static int64_t plan_prefill(const batch *b, const layer *l, int64_t slice, item 
 }
 
 /* Layers of one shape share the list; it is made at the first of them. */
-void plan(batch *b, const layer *l)
+void jackfield_plan(batch *b, const layer *l)
 {
     if (b->num_items >= 0 && b->planned_rows == l->group && b->planned_window == l->window)
         return;

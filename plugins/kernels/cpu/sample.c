@@ -283,8 +283,8 @@ static int64_t draw(const float *logits, int64_t vocabulary, const request *r, f
     return token < 0 ? greedy(logits, vocabulary, maxima) : token;
 }
 
-/* Floats of scratch that one thread needs. */
-int64_t jackfield_sample_scratch(int64_t vocabulary)
+/* Floats of scratch that one thread needs; the caller allocates as many per thread. */
+static int64_t scratch_floats(int64_t vocabulary)
 {
     int64_t floats = 3 * (vocabulary + 1) + 3 * (vocabulary / BLOCK + 2);
     return (floats + 15) / 16 * 16;
@@ -306,7 +306,7 @@ void jackfield_sample(const float *logits, int64_t stride, int64_t rows, int64_t
 {
 #pragma omp parallel num_threads(threads) if (rows * vocabulary > 1 << 14)
     {
-        float *own = scratch + omp_get_thread_num() * jackfield_sample_scratch(vocabulary);
+        float *own = scratch + omp_get_thread_num() * scratch_floats(vocabulary);
 #pragma omp for schedule(dynamic)
         for (int64_t row = 0; row < rows; row++) {
             request r = {temperature[row], top_p[row], min_p[row], top_k[row],

@@ -23,7 +23,7 @@ class Geometry(NamedTuple):
 
 
 class Decodes(NamedTuple):
-    """The slices of one token. hidden `[S * K, 1, L]`: 0 where a position is seen, -inf where not."""
+    """The slices of one token. hidden `[S * K, 1, L]`: 0 where seen, -inf where not."""
 
     slices: int
     heads: int

@@ -1,0 +1,174 @@
+"""The composition root: from a configuration to an engine. The one place that joins all parts."""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jackfield.core.api import (
+    CacheAxis,
+    CacheLayout,
+    ModelSpec,
+    PluginContractError,
+    PolicyContext,
+    TokenizerError,
+)
+from jackfield.core.checkpoint.folder import ModelFolder
+from jackfield.core.checkpoint.progress import Progress
+from jackfield.core.checkpoint.resolve import resolve_model
+from jackfield.core.engine.advice import Advice, Advisor
+from jackfield.core.engine.clock import Clock, SystemClock
+from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.level import Level
+from jackfield.core.engine.loop import Engine, EngineSettings, Policies
+from jackfield.core.engine.planner import Limits
+from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
+from jackfield.core.executors.loading import Loaded, Order, limits_for, load
+from jackfield.core.host.config import Config
+from jackfield.core.host.sources import Resolved
+from jackfield.core.host.stack import Stack, build_stack, load_model_class
+from jackfield.core.kv.pool import BlockPool
+from jackfield.core.summary import Summary
+from jackfield.core.text.tokenizer import Tokenizer
+
+LONGEST_SLEEP = 1.0
+SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "observe")
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """An engine and everything a front needs beside it."""
+
+    engine: Engine
+    tokenizer: Tokenizer | None
+    clock: Clock
+    resolved: Resolved
+    spec: ModelSpec
+    stack: Stack
+    sampling_defaults: Mapping[str, Any]
+    summary: Summary
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> tuple[str, list[int]]:
+        """A conversation as text and ids, through the model's chat template."""
+        tokenizer = self.tokenizer
+        if tokenizer is None or tokenizer.chat_template is None:
+            raise TokenizerError(
+                f"{self.summary.model} has no chat template; use a plain prompt, or put a "
+                f"chat_template.jinja into the model folder"
+            )
+        text = tokenizer.chat_template.render(messages, **options)
+        return text, tokenizer.encode(text, add_special_tokens=False)
+
+    def wait_if_idle(self) -> None:
+        """Sleep until the next alarm when all requests are parked."""
+        alarm = self.engine.next_alarm
+        if self.engine.is_idle and alarm is not None:
+            time.sleep(min(max(alarm - self.clock.now(), 0.0), LONGEST_SLEEP))
+
+
+def assemble(resolved: Resolved, progress: Progress) -> Assembly:
+    """Resolve, check and load everything. Raises `JackfieldError`s that name what is wrong."""
+    started = time.monotonic()
+    config = resolved.config
+    set_threads(config.engine.threads)
+    device = choose_device(config.engine.device)
+    path = resolve_model(config.model.name, revision=config.model.revision, progress=progress)
+    folder = ModelFolder(path)
+    chosen = load_model_class(config.model.architecture or folder.architecture)
+    model_class: Any = chosen.cls
+    spec: ModelSpec = model_class.describe(folder.config)
+    limits = limits_for(config, spec, device)
+    clock = SystemClock()
+    stack = build_stack(
+        config, make_context=_contexts(config, limits, clock), origins=resolved.origins
+    )
+    tokenizer = _tokenizer(config, path)
+    dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
+    block_size = _block_size(stack, limits.max_model_len)
+    kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
+    order = Order(folder, model_class, spec, kernels, block_size, device, dtype)
+    loaded = load(order, config, progress)
+    eos_ids = folder.eos_ids(tokenizer.eos_token_id if tokenizer else None)
+    engine = _engine(config, loaded, stack, spec, block_size, eos_ids, clock)
+    summary = Summary.of(
+        order, loaded, stack, chosen.found, eos_ids, time.monotonic() - started
+    )
+    defaults = folder.generation_defaults if config.model.generation_config == "auto" else {}
+    return Assembly(engine, tokenizer, clock, resolved, spec, stack, defaults, summary)
+
+
+def _contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:
+    def make(name: str) -> PolicyContext:
+        return PolicyContext(
+            rng=random.Random(f"{config.model.seed}:{name}"),
+            now=clock.now,
+            max_num_seqs=limits.max_seqs,
+            max_num_batched_tokens=limits.max_tokens,
+            max_model_len=limits.max_model_len,
+        )
+
+    return make
+
+
+def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
+    if config.model.skip_tokenizer_init:
+        return None
+    return Tokenizer.load(Path(config.model.tokenizer or folder).expanduser())
+
+
+def _block_size(stack: Stack, max_model_len: int) -> int:
+    owner = stack.caches[CacheAxis.ALLOCATOR][0].found
+    implementations = stack.manager.implementations("layout")
+    if not implementations:
+        raise PluginContractError(f"{owner} owns the allocator but implements no layout hook")
+    layout = implementations[0].call(max_model_len)
+    if not isinstance(layout, CacheLayout) or type(layout.block_size) is not int:
+        raise PluginContractError(f"{owner}: layout returned {layout!r}, not a CacheLayout")
+    if layout.block_size < 1:
+        raise PluginContractError(f"{owner}: layout has blocks of {layout.block_size} positions")
+    return layout.block_size
+
+
+def _engine(
+    config: Config,
+    loaded: Loaded,
+    stack: Stack,
+    spec: ModelSpec,
+    block_size: int,
+    eos_ids: frozenset[int],
+    clock: Clock,
+) -> Engine:
+    engine = config.engine
+    overlap = loaded.executor.default_overlap if engine.overlap is None else engine.overlap
+    settings = EngineSettings(
+        limits=loaded.limits,
+        vocab_size=spec.vocab_size,
+        eos_ids=eos_ids,
+        overlap=overlap,
+        starvation_share=engine.starvation_share,
+        park_timeout=engine.park_timeout,
+        decision_log=engine.decision_log,
+        seed=config.model.seed,
+    )
+    pool = BlockPool(loaded.num_blocks, block_size)
+    return Engine(settings, _policies(config, stack), pool, loaded.executor, clock)
+
+
+def _policies(config: Config, stack: Stack) -> Policies:
+    engine = config.engine
+    names = [named.name for named in (*stack.disciplines, *stack.advisors)]
+    guards = {name: Guard(name, engine.fault_limit, engine.hook_budget) for name in names}
+    levels = [Level(named.name, named.plugin, guards[named.name]) for named in stack.disciplines]
+    hooks = {
+        hook: [
+            Advisor(found.plugin, found.call, guards[found.plugin])
+            for found in stack.manager.implementations(hook)
+        ]
+        for hook in SCHEDULER_HOOKS
+    }
+    return Policies(levels, Advice(hooks), list(guards.values()))
+

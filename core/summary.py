@@ -1,0 +1,119 @@
+"""What was started, on one screen."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jackfield import __version__
+from jackfield.core.executors.loading import Loaded, Order
+from jackfield.core.host.discover import Found
+from jackfield.core.host.stack import Stack
+from jackfield.core.kv.sizing import GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Decisions of the start. notices: every fast path that was lost, and who caused it."""
+
+    version: str
+    model: str
+    architecture: str
+    parameters: int
+    dtype: str
+    device: str
+    max_model_len: int
+    eos_ids: list[int]
+    plugins: list[str]
+    operations: dict[str, str]
+    block_size: int
+    num_blocks: int
+    kv_tokens: int
+    kv_bytes: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    full_context_concurrency: float
+    ready_seconds: float
+    notices: list[str]
+
+    @staticmethod
+    def of(
+        order: Order,
+        loaded: Loaded,
+        stack: Stack,
+        model: Found,
+        eos_ids: frozenset[int],
+        seconds: float,
+    ) -> "Summary":
+        """Collect what the parts decided."""
+        limits = loaded.limits
+        tokens = loaded.num_blocks * order.block_size
+        return Summary(
+            version=__version__,
+            model=str(order.folder.path),
+            architecture=model.name,
+            parameters=order.spec.num_parameters,
+            dtype=str(order.dtype).removeprefix("torch."),
+            device=str(order.device),
+            max_model_len=limits.max_model_len,
+            eos_ids=sorted(eos_ids),
+            plugins=[_plugin(found) for found in (*stack.versions, model)],
+            operations=dict(loaded.table.owners),
+            block_size=order.block_size,
+            num_blocks=loaded.num_blocks,
+            kv_tokens=tokens,
+            kv_bytes=loaded.pool_bytes,
+            max_num_seqs=limits.max_seqs,
+            max_num_batched_tokens=limits.max_tokens,
+            full_context_concurrency=round(tokens / limits.max_model_len, 1),
+            ready_seconds=round(seconds, 2),
+            notices=_notices(order, loaded),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Plain text, one fact a line."""
+        by_owner: dict[str, list[str]] = {}
+        for operation, owner in self.operations.items():
+            by_owner.setdefault(owner, []).append(operation)
+        kernels = "; ".join(f"{owner}: {', '.join(ops)}" for owner, ops in by_owner.items())
+        return [
+            f"Jackfield {self.version}, ready in {self.ready_seconds} s",
+            f"model       {self.model}",
+            f"            {self.architecture}, {self.parameters / 1e6:,.0f} M parameters, "
+            f"{self.dtype} on {self.device}, context {self.max_model_len:,}",
+            f"plugins     {', '.join(self.plugins)}",
+            f"kernels     {kernels}",
+            f"KV cache    {self.kv_tokens:,} tokens in {self.num_blocks:,} blocks of "
+            f"{self.block_size}, {self.kv_bytes / GIB:.2f} GiB",
+            f"concurrency {self.max_num_seqs} sequences, {self.full_context_concurrency:g} at full "
+            f"context, {self.max_num_batched_tokens:,} tokens a step",
+            f"ends at     token ids {', '.join(map(str, self.eos_ids)) or 'none'}",
+            *(f"notice      {notice}" for notice in self.notices),
+        ]
+
+
+def _plugin(found: Found) -> str:
+    kind = found.kind.removesuffix("s")
+    return f"{kind} {found.name} ({found.distribution} {found.version})"
+
+
+def _notices(order: Order, loaded: Loaded) -> list[str]:
+    passed = [
+        f"{entry.operation}: {entry.plugin} does not serve it ({'; '.join(entry.reasons)})"
+        for entry in loaded.table.passed
+    ]
+    operations = loaded.table.operations
+    notes = [
+        f"{name}: {note}"
+        for name in loaded.table.owners
+        for note in getattr(getattr(operations, name), "notes", ())
+    ]
+    context = loaded.limits.max_model_len
+    if context < order.spec.max_positions:
+        notes.append(f"context is {context:,} of {order.spec.max_positions:,} positions")
+    ignored = order.folder.ignored_generation_keys
+    if ignored:
+        notes.append(f"generation_config.json: no effect have {', '.join(ignored)}")
+    return [*passed, *notes]

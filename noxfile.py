@@ -1,0 +1,154 @@
+"""What is checked, and how. `nox -l` lists the sessions; `nox` runs all but conformance-deep.
+
+Every session runs in one environment: the one that nox runs in, if it holds this checkout and its
+tools, else `.venv`, which is made once. What an installation looks like is checked in a second
+one, `.nox/clean`, that holds the wheel and what the wheel asks for, and nothing else.
+"""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+CLEAN = ROOT / ".nox" / "clean"
+DIST = ROOT / ".nox" / "dist"
+CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
+TOOLS = ("nox", "ruff", "mypy", "import-linter")
+MODULES = (
+    "nox", "ruff", "mypy", "importlinter", "pytest", "pytest_asyncio", "xdist", "hypothesis",
+    "transformers", "build", "hatchling", "psutil",
+)  # fmt: skip
+READY = """
+import sys
+from importlib.util import find_spec
+own = find_spec("jackfield")
+missing = [name for name in sys.argv[2:] if find_spec(name) is None]
+sys.exit(own is None or not str(own.origin).startswith(sys.argv[1]) or bool(missing))
+"""
+EXAMPLE = ROOT / "tests" / "meta" / "example_plugin"
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "none"
+nox.options.error_on_external_run = False
+nox.options.sessions = [
+    "lint", "types", "imports", "docs", "tests", "stacks", "wheel", "downstream",
+]  # fmt: skip
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules, on every file."""
+    session.run(shared_python(), "-m", "ruff", "check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict, on the package as it is imported."""
+    session.run(shared_python(), "-m", "mypy")
+
+
+@nox.session
+def imports(session: nox.Session) -> None:
+    """Who may import whom."""
+    session.run(str(Path(shared_python()).parent / "lint-imports"))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documents say what the code says; docs/hooks.md is the one that the code makes."""
+    session.run(shared_python(), "scripts/make_hooks_doc.py", "--check")
+    run_pytest(session, "tests/meta/test_docs.py", "tests/meta/test_hooks_documented.py")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The whole suite, but for what needs a GPU and what the next two sessions run."""
+    skipped = ("--ignore=tests/stacks", "--ignore=tests/meta/test_wheel.py")
+    arguments = session.posargs or ["-m", "not gpu", "-n", "2", *skipped]
+    run_pytest(session, *arguments)
+
+
+@nox.session
+def stacks(session: nox.Session) -> None:
+    """One real generation with every pair of installed policies, caches and kernels."""
+    run_pytest(session, "-m", "not gpu", "tests/stacks")
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """The distributions hold exactly the tracked files, and the wheel works by itself."""
+    run_pytest(session, "tests/meta/test_wheel.py")
+    session.run(clean_python(session), "-I", "tests/meta/installed.py", str(CLEAN), str(ROOT))
+
+
+@nox.session
+def downstream(session: nox.Session) -> None:
+    """A third party's policy is installed, chosen, run, tested and uninstalled."""
+    python = clean_python(session)
+    build = ("-m", "build", "--no-isolation", "--wheel", "--outdir", str(DIST), str(EXAMPLE))
+    session.run(shared_python(), *build, silent=True)
+    pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield_shortest"))
+    session.run(python, "-I", "tests/meta/downstream.py", "installed", env=ONE_THREAD)
+    pip(session, python, "install", *CONSTRAINTS, "pytest", "hypothesis")
+    copy = Path(session.create_tmp()) / "test_shortest_first.py"
+    copy.write_text((EXAMPLE / "test_shortest_first.py").read_text())
+    session.run(python, "-I", "-m", "pytest", "-q", str(copy), "--rootdir", str(copy.parent))
+    pip(session, python, "uninstall", "--yes", "jackfield-shortest-first")
+    session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=ONE_THREAD)
+
+
+@nox.session(name="conformance-deep")
+def conformance_deep(session: nox.Session) -> None:
+    """The property tests again, with many more examples. Takes long; run it before a release."""
+    run_pytest(session, "-m", "not gpu", "--hypothesis-profile=deep", "-n", "2", *session.posargs)
+
+
+def run_pytest(session: nox.Session, *arguments: str) -> None:
+    """Pytest in the shared environment, with one thread, so that tests can run side by side."""
+    session.run(shared_python(), "-m", "pytest", "-q", *arguments, env=ONE_THREAD)
+
+
+def pip(session: nox.Session, python: str, *arguments: str) -> None:
+    """Pip in an environment, quietly: its output is shown when it fails."""
+    session.run(python, "-m", "pip", *arguments, silent=True)
+
+
+@cache
+def shared_python() -> str:
+    """The interpreter of an environment with this checkout and its tools; made if there is none."""
+    own = str(ROOT / ".venv" / "bin" / "python")
+    for candidate in (sys.executable, own):
+        if Path(candidate).exists() and is_ready(candidate):
+            return candidate
+    subprocess.run([sys.executable, "-m", "venv", str(ROOT / ".venv")], check=True)
+    install = (own, "-m", "pip", "install", "--quiet", *CONSTRAINTS)
+    subprocess.run([*install, *TOOLS, "--editable", ".[test]"], check=True, cwd=ROOT)
+    return own
+
+
+def is_ready(python: str) -> bool:
+    """Whether the environment holds this checkout, editable, and every tool."""
+    command = [python, "-c", READY, str(ROOT / "src"), *MODULES]
+    return subprocess.run(command, check=False, cwd=os.path.expanduser("~")).returncode == 0
+
+
+def clean_python(session: nox.Session) -> str:
+    """The interpreter of an environment with the wheel as it is now, made from the sdist."""
+    build = ("-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT))
+    session.run(shared_python(), *build, silent=True)
+    python = str(CLEAN / "bin" / "python")
+    if not Path(python).exists():
+        session.run(shared_python(), "-m", "venv", str(CLEAN))
+    pip(session, python, "install", *CONSTRAINTS, newest("jackfield-"))
+    pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield-"))
+    return python
+
+
+def newest(prefix: str) -> str:
+    """The wheel that was built last."""
+    return str(max(DIST.glob(f"{prefix}*.whl"), key=lambda path: path.stat().st_mtime))

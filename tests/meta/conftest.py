@@ -1,0 +1,3 @@
+"""The example plugin is a distribution of its own: its tests run where it is installed."""
+
+collect_ignore = ["example_plugin"]

@@ -1,0 +1,53 @@
+"""Limits that keep the code readable."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LONGEST_FUNCTION = 60
+LONGEST_FILE = 400
+FILES = [path for room in ("core", "plugins", "server") for path in (ROOT / room).rglob("*.py")]
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def definitions(path: Path) -> Iterator[Definition]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Definition):
+            yield node
+
+
+def test_functions_fit_a_screen() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+        for path in FILES
+        for node in definitions(path)
+        if not isinstance(node, ast.ClassDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert long == []
+
+
+def test_files_are_short() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in FILES
+        if (lines := len(path.read_text().splitlines())) > LONGEST_FILE
+    }
+    assert long == {}
+
+
+def test_no_file_of_odds_and_ends() -> None:
+    assert [path for path in FILES if path.stem in ("utils", "util", "helpers", "misc")] == []
+
+
+def test_the_contract_is_described() -> None:
+    """Every public class, and every module, of core/api says what it is."""
+    silent = []
+    for path in (ROOT / "core" / "api").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        named = [node for node in tree.body if isinstance(node, Definition)]
+        public = [node for node in named if not node.name.startswith("_")]
+        silent += [f"{path.name}: {node.name}" for node in public if not ast.get_docstring(node)]
+        silent += [] if ast.get_docstring(tree) else [path.name]
+    assert silent == []
