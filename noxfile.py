@@ -5,11 +5,12 @@ tools, else `.venv`, which is made once. What an installation looks like is chec
 one, `.nox/clean`, that holds the wheel and what the wheel asks for, and nothing else.
 """
 
-import os
+import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nox
 
@@ -18,17 +19,6 @@ CLEAN = ROOT / ".nox" / "clean"
 DIST = ROOT / ".nox" / "dist"
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TOOLS = ("nox", "ruff", "mypy", "import-linter")
-MODULES = (
-    "nox", "ruff", "mypy", "importlinter", "pytest", "pytest_asyncio", "xdist", "hypothesis",
-    "transformers", "build", "hatchling", "psutil",
-)  # fmt: skip
-READY = """
-import sys
-from importlib.util import find_spec
-own = find_spec("jackfield")
-missing = [name for name in sys.argv[2:] if find_spec(name) is None]
-sys.exit(own is None or not str(own.origin).startswith(sys.argv[1]) or bool(missing))
-"""
 EXAMPLE = ROOT / "tests" / "meta" / "example_plugin"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
@@ -95,9 +85,9 @@ def downstream(session: nox.Session) -> None:
     pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield_shortest"))
     session.run(python, "-I", "tests/meta/downstream.py", "installed", env=ONE_THREAD)
     pip(session, python, "install", *CONSTRAINTS, "pytest", "hypothesis")
-    copy = Path(session.create_tmp()) / "test_shortest_first.py"
-    copy.write_text((EXAMPLE / "test_shortest_first.py").read_text())
-    session.run(python, "-I", "-m", "pytest", "-q", str(copy), "--rootdir", str(copy.parent))
+    with TemporaryDirectory() as elsewhere:
+        copy = shutil.copy(EXAMPLE / "test_shortest_first.py", elsewhere)
+        session.run(python, "-I", "-m", "pytest", "-q", copy, "--rootdir", elsewhere)
     pip(session, python, "uninstall", "--yes", "jackfield-shortest-first")
     session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=ONE_THREAD)
 
@@ -133,8 +123,8 @@ def shared_python() -> str:
 
 def is_ready(python: str) -> bool:
     """Whether the environment holds this checkout, editable, and every tool."""
-    command = [python, "-c", READY, str(ROOT / "src"), *MODULES]
-    return subprocess.run(command, check=False, cwd=os.path.expanduser("~")).returncode == 0
+    command = [python, "-I", str(ROOT / "scripts" / "is_ready.py"), *TOOLS]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def clean_python(session: nox.Session) -> str:

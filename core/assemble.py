@@ -84,7 +84,7 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     limits = limits_for(config, spec, device)
     clock = SystemClock()
     stack = build_stack(
-        config, make_context=_contexts(config, limits, clock), origins=resolved.origins
+        config, make_context=contexts(config, limits, clock), origins=resolved.origins
     )
     tokenizer = _tokenizer(config, path)
     dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
@@ -101,7 +101,9 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     return Assembly(engine, tokenizer, clock, resolved, spec, stack, defaults, summary)
 
 
-def _contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:
+def contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:
+    """What each scheduler plugin is told of the engine, by the name of the plugin."""
+
     def make(name: str) -> PolicyContext:
         return PolicyContext(
             rng=random.Random(f"{config.model.seed}:{name}"),
@@ -155,10 +157,11 @@ def _engine(
         seed=config.model.seed,
     )
     pool = BlockPool(loaded.num_blocks, block_size)
-    return Engine(settings, _policies(config, stack), pool, loaded.executor, clock)
+    return Engine(settings, policies(config, stack), pool, loaded.executor, clock)
 
 
-def _policies(config: Config, stack: Stack) -> Policies:
+def policies(config: Config, stack: Stack) -> Policies:
+    """The scheduler stack, each plugin under its guard."""
     engine = config.engine
     names = [named.name for named in (*stack.disciplines, *stack.advisors)]
     guards = {name: Guard(name, engine.fault_limit, engine.hook_budget) for name in names}

@@ -115,7 +115,7 @@ class AsyncLLM:
                 self._assembly.engine, self._assembly.clock.now, self._deliver, self._ended
             )
         if self._loop is not loop:
-            raise EngineStoppedError("this AsyncLLM belongs to another event loop; make one per loop")
+            raise EngineStoppedError("this AsyncLLM belongs to another loop; make one per loop")
         return self._thread
 
     def _deliver(self, deltas: Sequence[Delta]) -> None:

@@ -140,10 +140,12 @@ class LLM:
             while engine.has_work:
                 self._assembly.wait_if_idle()
                 for delta in engine.step():
-                    answer = answers[delta.id]
+                    answer = answers.get(delta.id)
+                    if answer is None or answer.output.finished:
+                        continue  # it was aborted before this news, perhaps by an earlier call
                     if answer.take(delta):
                         engine.abort(delta.id, delta.index)
-                    if answer.output.finished and delta.finish is not None:
+                    if answer.output.finished:
                         progress.advance(1)
         finally:
             for new, _ in made:

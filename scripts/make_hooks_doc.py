@@ -108,8 +108,9 @@ class _Unquote(ast.NodeTransformer):
 
 
 def _plain(node: ast.expr) -> ast.expr:
-    quoted = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return ast.parse(str(node.value), mode="eval").body if quoted else node
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return ast.parse(node.value, mode="eval").body
+    return node
 
 
 def _unquoted(node: ast.AST) -> str:

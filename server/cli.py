@@ -19,6 +19,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("generate", "Answer one prompt."),
+    Command("chat", "Talk with a model, which remembers the conversation."),
+    Command("bench", "Measure throughput, or the time of planning."),
     Command("plugins", "List the installed plugins, or check them."),
     Command("config", "Show the effective configuration, or its schema."),
 )

@@ -14,7 +14,7 @@ class FinishReason(StrEnum):
 
 
 class Logprob(NamedTuple):
-    """Log-probability of a token (finite, at least `LOGPROB_FLOOR`) and its rank, 1 = most likely."""
+    """A token's log-probability (finite, at least `LOGPROB_FLOOR`) and rank; 1 = most likely."""
 
     logprob: float
     rank: int

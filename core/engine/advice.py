@@ -1,7 +1,9 @@
 """The folds over advisors: the most restrictive answer of all holds, and order never matters."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from jackfield.core.api import (
     Event,
@@ -12,12 +14,15 @@ from jackfield.core.api import (
     Shape,
     StepView,
     Verdict,
+    VerdictKind,
     VictimView,
 )
-from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.guard import Guard, OutOfContract, shown
 
+T = TypeVar("T")
 LARGEST_WINS = frozenset({"reserve_blocks"})
 NO_OPINION = Shape()
+NO_LIMITS: Quota = MappingProxyType({})
 
 
 class Advisor(NamedTuple):
@@ -29,7 +34,7 @@ class Advisor(NamedTuple):
 
 
 class Advice:
-    """Asks the implementations of the scheduler hooks. An answer out of contract counts for nothing.
+    """Asks the implementations of the scheduler hooks. An answer out of contract is ignored.
 
     hooks: hook name -> implementations, compiled when the engine was built.
     """
@@ -65,100 +70,103 @@ class Advice:
         self, views: Sequence[RequestView], load: LoadView
     ) -> list[tuple[Verdict, str]]:
         """For each request the strictest verdict, and whose it is."""
+        views = tuple(views)
         found = [(Verdict.accept(), "")] * len(views)
+        check = partial(_verdicts, len(views))
         for advisor in self._admit:
-            verdicts = _ask(advisor, None, views, load)
-            if verdicts is None or not _are_verdicts(verdicts, len(views), load.now, advisor.guard):
-                continue
-            for index, verdict in enumerate(verdicts):
-                if _strictness(verdict) > _strictness(found[index][0]):
-                    found[index] = (verdict, advisor.plugin)
+            for index, verdict in enumerate(_ask(advisor, (), check, views, load)):
+                found[index] = max(found[index], (verdict, advisor.plugin), key=_strictness)
         return found
 
     def shape(self, step: StepView) -> Shape:
         """The tightest value of each field."""
         folded = NO_OPINION
         for advisor in self._shape:
-            answer = _ask(advisor, NO_OPINION, step)
-            if _is_shape(answer, advisor.guard):
-                folded = _tighten(folded, answer)
+            folded = _tighten(folded, _ask(advisor, NO_OPINION, _shape, step))
         return folded
 
     def quota(self, plan: QuotaView) -> dict[int, int]:
         """Handle -> the smallest limit anybody set."""
         folded: dict[int, int] = {}
         for advisor in self._quota:
-            answer: Quota = _ask(advisor, {}, plan)
-            if not isinstance(answer, Mapping):
-                advisor.guard.fault(f"quota returned {answer!r}, not a mapping")
-                continue
-            for handle, limit in answer.items():
-                if not _is_count(limit):
-                    advisor.guard.fault(f"quota for {handle!r} is {limit!r}, not a count")
-                    continue
+            for handle, limit in _ask(advisor, NO_LIMITS, _limits, plan).items():
                 folded[handle] = min(limit, folded.get(handle, limit))
         return folded
 
     def victims(self, shortage: VictimView) -> list[tuple[int, str]]:
         """The owner's choice, restricted to the candidates, each once; empty without an owner."""
-        for advisor in self._victims:
-            answer = _ask(advisor, (), shortage)
-            if isinstance(answer, str) or not isinstance(answer, Sequence):
-                advisor.guard.fault(f"victims returned {answer!r}, not a list of handles")
-                return []
-            allowed = {view.handle for view in shortage.candidates}
-            handles = dict.fromkeys(handle for handle in answer if _is_count(handle))
-            chosen = [handle for handle in handles if handle in allowed]
-            return [(handle, advisor.plugin) for handle in chosen]
+        allowed = {view.handle for view in shortage.candidates}
+        for advisor in self._victims[:1]:
+            handles = dict.fromkeys(_ask(advisor, (), _handles, shortage))
+            return [(handle, advisor.plugin) for handle in handles if handle in allowed]
         return []
 
     def observe(self, events: Sequence[Event]) -> None:
         """Tell all observers what happened."""
         for advisor in self._observe:
-            _ask(advisor, None, events)
+            _ask(advisor, None, _nothing, events)
 
 
 def _any_on(advisors: Sequence[Advisor]) -> bool:
     return any(not advisor.guard.off for advisor in advisors)
 
 
-def _ask(advisor: Advisor, default: Any, *arguments: Any) -> Any:
+def _ask(advisor: Advisor, default: T, check: Callable[[Any], T], *arguments: Any) -> T:
     if advisor.guard.off:
         return default
-    return advisor.guard.call(default, advisor.call, *arguments)
+    return advisor.guard.ask(default, check, advisor.call, *arguments)
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _strictness(verdict: Verdict) -> tuple[int, float, float]:
-    return (int(verdict.kind), verdict.until, verdict.retry_after)
+def _strictness(found: tuple[Verdict, str]) -> tuple[int, float, float, str, str]:
+    verdict, plugin = found
+    return (int(verdict.kind), verdict.until, verdict.retry_after, plugin, verdict.code)
 
 
-def _are_verdicts(answer: Any, count: int, now: float, guard: Guard) -> bool:
+def _verdicts(count: int, answer: Any) -> Sequence[Verdict]:
     good = (
         isinstance(answer, Sequence)
         and len(answer) == count
-        and all(isinstance(verdict, Verdict) and _is_finite(verdict) for verdict in answer)
+        and all(isinstance(verdict, Verdict) and _is_sound(verdict) for verdict in answer)
     )
     if not good:
-        guard.fault(f"admit returned {answer!r}, not {count} verdicts with finite times")
-    return good
+        raise OutOfContract(f"returned {shown(answer)}, not {count} verdicts with finite times")
+    return tuple(answer)
 
 
-def _is_finite(verdict: Verdict) -> bool:
-    return all(
-        isinstance(value, int | float) and -1e18 < value < 1e18
-        for value in (verdict.until, verdict.retry_after)
-    )
+def _is_sound(verdict: Verdict) -> bool:
+    times = (verdict.until, verdict.retry_after)
+    finite = all(isinstance(value, int | float) and -1e18 < value < 1e18 for value in times)
+    return finite and isinstance(verdict.kind, VerdictKind) and isinstance(verdict.code, str)
 
 
-def _is_shape(answer: Any, guard: Guard) -> bool:
-    good = isinstance(answer, Shape) and all(v is None or _is_count(v) for v in answer)
-    if not good:
-        guard.fault(f"shape returned {answer!r}, not a Shape of counts")
-    return good
+def _shape(answer: Any) -> Shape:
+    if not isinstance(answer, Shape) or not all(v is None or _is_count(v) for v in answer):
+        raise OutOfContract(f"returned {shown(answer)}, not a Shape of counts")
+    return answer
+
+
+def _limits(answer: Any) -> Quota:
+    if not isinstance(answer, Mapping):
+        raise OutOfContract(f"returned {shown(answer)}, not a mapping")
+    limits = dict(answer)
+    for handle, limit in limits.items():
+        if not _is_count(limit):
+            raise OutOfContract(f"for {shown(handle)} is {shown(limit)}, not a count")
+    return limits
+
+
+def _handles(answer: Any) -> Sequence[int]:
+    if isinstance(answer, str) or not isinstance(answer, Sequence):
+        raise OutOfContract(f"returned {shown(answer)}, not a list of handles")
+    return [handle for handle in answer if _is_count(handle)]
+
+
+def _nothing(answer: Any) -> None:
+    return None
 
 
 def _tighten(first: Shape, second: Shape) -> Shape:

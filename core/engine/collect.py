@@ -14,18 +14,20 @@ def collect(
 ) -> None:
     """Apply a result in the order of the plan. Requests that ended meanwhile take nothing."""
     first = 0
+    tokens, scores = result.tokens, result.scores
     for part, request, count in zip(plan.slices, requests, result.counts, strict=True):
-        tokens = result.tokens[first : first + count]
-        scores = [result.scores[i] for i in range(first, first + count) if i in result.scores]
-        first += count
-        if request.is_done:
+        last = first + count
+        if request.status is Status.FINISHED:
+            first = last
             continue
-        failure = result.failures.get(request.handle)
-        if failure is not None:
-            lifecycle.end(request, FinishReason.ERROR, error=failure)
-            continue
-        request.prompt_scores.update(result.prompt_scores.get(request.handle, {}))
-        _settle(lifecycle, request, part, tokens, scores)
+        if request.handle in result.failures:
+            lifecycle.end(request, FinishReason.ERROR, error=result.failures[request.handle])
+        else:
+            found = [scores[i] for i in range(first, last)] if first in scores else ()
+            if part.scores:
+                request.prompt_scores.update(result.prompt_scores[request.handle])
+            _settle(lifecycle, request, part, tokens[first:last], found)
+        first = last
 
 
 def _settle(
@@ -33,49 +35,46 @@ def _settle(
     request: Request,
     part: Slice,
     tokens: list[int],
-    scores: list[TokenScore],
+    scores: Sequence[TokenScore],
 ) -> None:
     lifecycle.planner.settle(request, part.samples, tokens)
-    kept, finish, stop = _stop(request, len(tokens))
-    del request.output[len(request.output) - len(tokens) + kept :]
-    tokens, scores = tokens[:kept], scores[:kept]
-    lifecycle.metrics.output_tokens += kept
-    if not request.max_tokens and part.start + part.length >= len(request.prompt):
+    finish, stop = None, None
+    if tokens:
+        tokens, finish, stop = _until_stop(request, tokens)
+        lifecycle.metrics.output_tokens += len(tokens)
+    elif not request.max_tokens and part.start + part.length >= len(request.prompt):
         finish = FinishReason.LENGTH
-    delta = Delta(
-        request.id,
-        request.index,
-        tokens,
-        scores=scores,
-        prompt_scores=_prompt_scores(request, part),
-        num_cached=request.num_cached,
-    )
+    if finish is None and not tokens:
+        return
+    delta = Delta(request.id, request.index, tokens, num_cached=request.num_cached)
+    if scores:
+        delta.scores = scores[: len(tokens)]
+    if part.scores and part.start + part.length >= len(request.prompt):
+        delta.prompt_scores = request.prompt_scores
     if finish is not None:
         lifecycle.end(request, finish, stop=stop, delta=delta)
         return
-    if tokens:
-        lifecycle.outbox.append(delta)
+    lifecycle.outbox.append(delta)
     if request.status is Status.PARKED and not request.unseen:
         lifecycle.wake(request, "the step is collected")
 
 
-def _stop(request: Request, count: int) -> tuple[int, FinishReason | None, int | None]:
-    """How many of the last `count` tokens belong to the answer, and whether it ends with them."""
-    output, params = request.output, request.params
-    before = len(output) - count
-    for offset in range(count):
-        length = before + offset + 1
-        token = output[length - 1]
-        if length >= params.min_tokens:
-            if token in request.eos_ids:
-                return offset + 1, FinishReason.STOP, None
-            if token in request.stop_ids:
-                return offset + 1, FinishReason.STOP, token
-        if length >= request.max_tokens:
-            return offset + 1, FinishReason.LENGTH, None
-    return count, None, None
+def _until_stop(
+    request: Request, tokens: list[int]
+) -> tuple[list[int], FinishReason | None, int | None]:
+    """The tokens that belong to the answer, and how it ends with them, if it does.
 
-
-def _prompt_scores(request: Request, part: Slice) -> dict[int, TokenScore] | None:
-    reached = part.start < len(request.prompt) <= part.start + part.length
-    return request.prompt_scores if part.scores and reached else None
+    Tokens after the end are taken back from the request's output.
+    """
+    output, ends, most = request.output, request.ends, request.max_tokens
+    length = len(output) - len(tokens)
+    for offset, token in enumerate(tokens):
+        length += 1
+        ended = token in ends and length >= request.params.min_tokens
+        if ended or length >= most:
+            del output[length:]
+            kept = tokens[: offset + 1]
+            if not ended:
+                return kept, FinishReason.LENGTH, None
+            return kept, FinishReason.STOP, None if token in request.eos_ids else token
+    return tokens, None, None

@@ -31,6 +31,7 @@ class Door:
         """The resolved max_tokens of an acceptable request."""
         self._check_prompt(new.prompt)
         self._check_ids(new.params)
+        self._check_banned(new.banned_sequences)
         return self._max_tokens(len(new.prompt), new.params)
 
     def _check_prompt(self, prompt: Sequence[Any]) -> None:
@@ -54,6 +55,17 @@ class Door:
                         f"{name} holds {token}; token ids of this model end at {size - 1}",
                         param=name,
                     )
+
+    def _check_banned(self, sequences: Sequence[Sequence[Any]]) -> None:
+        size = self._limits.vocab_size
+        for sequence in sequences:
+            known = all(type(token) is int and 0 <= token < size for token in sequence)
+            if not len(sequence) or not known:
+                raise RequestError(
+                    f"bad_words holds the token sequence {list(sequence)}; each needs at least "
+                    f"one token id, from 0 to {size - 1}",
+                    param="bad_words",
+                )
 
     def _max_tokens(self, length: int, params: SamplingParams) -> int:
         limits = self._limits

@@ -9,6 +9,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 log = logging.getLogger("jackfield.plugins")
 WINDOW = 10_000
+LONGEST_SHOWN = 200
+
+
+class OutOfContract(Exception):  # noqa: N818
+    """An answer breaks the contract of its hook; the message says how."""
+
+
+def shown(value: object) -> str:
+    """The value for a message: never raises, never long."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"an unprintable {type(value).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 class Guard:
@@ -30,16 +44,31 @@ class Guard:
 
     def call(self, default: T, hook: Callable[..., Any], *arguments: Any) -> T | Any:
         """What the hook returns, or `default` if it raises."""
+        return self.ask(default, _as_it_is, hook, *arguments)
+
+    def ask(
+        self,
+        default: T,
+        check: Callable[[Any], T],
+        hook: Callable[..., Any],
+        *arguments: Any,
+    ) -> T:
+        """What `check` makes of the hook's answer, or `default` if the hook or `check` raises.
+
+        Answers are objects of the plugin: whatever looks at them can raise too.
+        """
         self._calls += 1
         start = perf_counter()
         try:
-            return hook(*arguments)
+            return check(hook(*arguments))
+        except OutOfContract as error:
+            self.fault(f"{_name(hook)} {error}")
         except Exception as error:
-            self.fault(f"{getattr(hook, '__name__', hook)} raised {type(error).__name__}: {error}")
-            return default
+            self.fault(f"{_name(hook)} raised {shown(error)}")
         finally:
             if perf_counter() - start > self._budget:
                 self._slow(hook, perf_counter() - start)
+        return default
 
     def fault(self, what: str) -> None:
         """Charge one fault to the plugin."""
@@ -54,5 +83,13 @@ class Guard:
 
     def _slow(self, hook: Callable[..., Any], seconds: float) -> None:
         self.slow_calls += 1
-        name = getattr(hook, "__name__", str(hook))
-        self.fault(f"{name} took {seconds * 1e3:.1f} ms; its budget is {self._budget * 1e3:.1f} ms")
+        budget = f"its budget is {self._budget * 1e3:.1f} ms"
+        self.fault(f"{_name(hook)} took {seconds * 1e3:.1f} ms; {budget}")
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    return str(getattr(hook, "__name__", type(hook).__name__))

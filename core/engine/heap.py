@@ -34,12 +34,12 @@ class LazyHeap(Generic[T]):
         ticket = next(self._counter)
         self._live[item] = ticket
         heappush(self._heap, (key, ticket, item))
-        if len(self._heap) > STALE_FACTOR * len(self._live) + SLACK:
-            self._rebuild()
+        self._trim()
 
     def remove(self, item: T) -> None:
         """Forget the item; nothing happens if it is not there."""
         self._live.pop(item, None)
+        self._trim()
 
     def peek(self) -> T | None:
         """The first item, or None when empty."""
@@ -65,6 +65,8 @@ class LazyHeap(Generic[T]):
         """All items, in no order."""
         return list(self._live)
 
-    def _rebuild(self) -> None:
+    def _trim(self) -> None:
+        if len(self._heap) <= STALE_FACTOR * len(self._live) + SLACK:
+            return
         self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
         heapify(self._heap)

@@ -1,10 +1,10 @@
 """One level of the scheduling stack: a discipline behind its guard."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from jackfield.core.api import ClassState, Discipline, Rank, Work
-from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.guard import Guard, OutOfContract, shown
 from jackfield.core.engine.rank import LAST, Sortable, sortable
 from jackfield.core.engine.request import Request
 
@@ -12,12 +12,12 @@ NEUTRAL: Sortable = (0.0,)
 
 
 class Level:
-    """Asks a discipline and checks its answers. Methods that it does not override are not called."""
+    """Asks a discipline and checks its answers. What it does not override is not called."""
 
     def __init__(self, name: str, discipline: Discipline[Any], guard: Guard) -> None:
         self.name = name
         self.guard = guard
-        self._neutral = Discipline(discipline.config, discipline.context)
+        self._neutral: Discipline[Any] = Discipline(discipline.config, discipline.context)
         self._bind(discipline)
         self._width: dict[str, int] = {}
 
@@ -49,33 +49,25 @@ class Level:
         """The request's class; the common class if the discipline fails."""
         if not self.classifies:
             return None
-        key = self.guard.call(None, self._discipline.classify, request.view)
-        try:
-            hash(key)
-        except TypeError:
-            self.guard.fault(f"classify returned {key!r}, which is not hashable")
-            return None
-        return key  # type: ignore[no-any-return]
+        return self.guard.ask(None, _hashable, self._discipline.classify, request.view)
 
     def key(self, request: Request, now: float) -> Sortable:
         """Order inside a leaf."""
         if not self.keys:
             return (request.arrival,)
-        answer = self.guard.call(request.arrival, self._discipline.key, request.view, now)
-        return self._checked("key", answer)
+        return self._rank("key", self._discipline.key, request.view, now)
 
     def rank(self, cls: ClassState[Any], now: float) -> Sortable:
         """Order among classes."""
         if not self.ranks:
             return NEUTRAL
-        return self._checked("rank", self.guard.call(0.0, self._discipline.rank, cls, now))
+        return self._rank("rank", self._discipline.rank, cls, now)
 
     def keep(self, request: Request, now: float) -> Sortable:
         """Larger = preempted later."""
         if not self.keeps:
             return (-request.arrival,)
-        answer = self.guard.call(-request.arrival, self._discipline.keep, request.view, now)
-        return self._checked("keep", answer)
+        return self._rank("keep", self._discipline.keep, request.view, now)
 
     def charge(self, cls: ClassState[Any], work: Work) -> None:
         """Bill a class."""
@@ -89,12 +81,28 @@ class Level:
     def _activate(self, cls: ClassState[Any], states: list[Any]) -> None:
         self._discipline.activate(cls, min(states) if states else None)
 
-    def _checked(self, name: str, answer: Rank) -> Sortable:
-        rank = sortable(answer)
+    def _rank(self, name: str, method: Callable[..., Rank], *arguments: Any) -> Sortable:
+        rank = self.guard.ask(None, _sortable, method, *arguments)
         if rank is None:
-            self.guard.fault(f"{name} returned {answer!r}, which is no rank")
             return LAST * self._width.get(name, 1)
         if self._width.setdefault(name, len(rank)) != len(rank):
             self.guard.fault(f"{name} returned {len(rank)} numbers, before {self._width[name]}")
             return LAST * self._width[name]
         return rank
+
+
+def _sortable(answer: Rank) -> Sortable | None:
+    rank = sortable(answer)
+    if rank is None:
+        raise OutOfContract(f"returned {shown(answer)}, which is no rank")
+    return rank
+
+
+def _hashable(key: Hashable) -> Hashable:
+    try:
+        stable = hash(key) == hash(key) and (key == key or key != key)
+    except TypeError:
+        stable = False
+    if not stable:
+        raise OutOfContract(f"returned {shown(key)}, which is not hashable")
+    return key

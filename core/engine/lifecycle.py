@@ -1,5 +1,6 @@
 """Moves of requests between the queues, each with its reason in the log."""
 
+import math
 from collections.abc import Sequence
 
 from jackfield.core.api import (
@@ -139,6 +140,7 @@ class Lifecycle:
         """Bookkeeping after a step was planned."""
         for request, by in outcome.admitted:
             self.metrics.admissions += 1
+            self.metrics.valve_admissions += by == "valve"
             self.metrics.shared_tokens += request.num_cached
             self._event(EventKind.ADMITTED, request)
             self.note(request, Action.ADMIT, by, self._orderer(by))
@@ -159,8 +161,8 @@ class Lifecycle:
         self.note(request, Action.PREEMPT, "memory is short", plugin)
         self._release_group(request)
         if request.unseen:
-            until = self._clock.now() + self._park_timeout
-            self.park(request, "a step that samples for it is in flight", CORE, until)
+            # It may not be planned before that step is collected, however long that takes.
+            self.park(request, "a step that samples for it is in flight", CORE, math.inf)
         else:
             self.wait(request)
 
@@ -201,7 +203,8 @@ class Lifecycle:
         self.note(request, action, error or finish.value, CORE)
         self._event(kind or EVENT_OF.get(finish, EventKind.FINISHED), request)
         base = delta or Delta(request.id, request.index, tokens)
-        self.outbox.append(base._replace(finish=finish, stop=stop, error=error))
+        base.finish, base.stop, base.error = finish, stop, error
+        self.outbox.append(base)
         self.ended.append(request)
         self._release_group(request)
 

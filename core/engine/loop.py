@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from jackfield.core.api import EngineStoppedError, FinishReason, RequestError
+from jackfield.core.api import (
+    EngineStoppedError,
+    FinishReason,
+    PluginContractError,
+    RequestError,
+)
 from jackfield.core.engine.advice import Advice
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.collect import collect
@@ -21,7 +26,7 @@ from jackfield.core.engine.lifecycle import Lifecycle
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.metrics import Metrics
 from jackfield.core.engine.planner import Limits, Planner
-from jackfield.core.engine.request import Request
+from jackfield.core.engine.request import Request, Status
 from jackfield.core.engine.schedule import Scheduler
 from jackfield.core.engine.steps import Executor, StepPlan
 from jackfield.core.engine.tree import WaitingTree
@@ -30,6 +35,9 @@ from jackfield.core.kv.pool import BlockPool
 
 log = logging.getLogger("jackfield.engine")
 SEED_BITS = 63
+MAX_SEED = 1 << SEED_BITS
+GOLDEN = 0x9E3779B97F4A7C15
+"""Spreads the seeds of several answers to one prompt."""
 
 
 class EngineSettings(NamedTuple):
@@ -100,6 +108,7 @@ class Engine:
         self._in_flight: deque[InFlight] = deque()
         self._next_handle = 0
         self._stopped: str | None = None
+        self._in_step = False
 
     @property
     def metrics(self) -> Metrics:
@@ -108,8 +117,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether any request has not ended, or a step is in flight."""
-        return bool(self._requests or self._in_flight)
+        """Whether any request has not ended, a step is in flight, or there is news to fetch."""
+        return bool(self._requests or self._in_flight or self.lifecycle.outbox)
 
     @property
     def next_alarm(self) -> float | None:
@@ -119,17 +128,21 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Whether only time or an arrival can bring work: everybody left is parked."""
-        busy = self._arrivals or self._in_flight or self._planner.running
+        busy = (
+            self._arrivals or self._in_flight or self._planner.running or self.lifecycle.outbox
+        )
         return not busy and not len(self.lifecycle.tree)
 
     def add(self, new: NewRequest) -> None:
         """Accept a request or raise `RequestError`. It is planned from the next step on."""
+        self._refuse_hooks("add")
         if self._stopped:
             raise EngineStoppedError(self._stopped)
         if new.id in self._requests:
             raise RequestError(f"request id {new.id!r} is in use", param="request_id")
         max_tokens = self._door.check(new)
-        members = [self._make(new, index, max_tokens) for index in range(new.params.n)]
+        prompt = tuple(new.prompt)
+        members = [self._make(new, prompt, index, max_tokens) for index in range(new.params.n)]
         if len(members) > 1:
             Group(members)
         self._requests[new.id] = list(members)
@@ -141,12 +154,14 @@ class Engine:
         """Raise what `add` would raise for the request itself, and change nothing."""
         self._door.check(new)
 
-    def _make(self, new: NewRequest, index: int, max_tokens: int) -> Request:
+    def _make(
+        self, new: NewRequest, prompt: Sequence[int], index: int, max_tokens: int
+    ) -> Request:
         request = Request(
             self._next_handle,
             new.id,
             index,
-            new.prompt,
+            prompt,
             new.params,
             new.context,
             arrival=self._clock.now(),
@@ -164,10 +179,11 @@ class Engine:
     def _seed(self, seed: int | None, index: int) -> int:
         if seed is None:
             return self._random.getrandbits(SEED_BITS)
-        return (seed + index * 0x9E3779B97F4A7C15) % 2**SEED_BITS
+        return (seed + index * GOLDEN) % MAX_SEED
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request, or one of its answers; unknown ids are ignored. Blocks are free at once."""
+        """End a request or one of its answers, and free its blocks; unknown ids are ignored."""
+        self._refuse_hooks("abort")
         for request in list(self._requests.get(request_id, ())):
             if index is None or request.index == index:
                 self.lifecycle.end(request, FinishReason.ABORT)
@@ -175,12 +191,24 @@ class Engine:
 
     def step(self) -> list[Delta]:
         """Plan and submit one step, collect what is due. Returns the news since the last call."""
-        self._drain()
-        self._submit()
-        self.lifecycle.tell_observers()
+        self._refuse_hooks("step")
+        self._in_step = True
+        try:
+            self._drain()
+            self._submit()
+            self.lifecycle.tell_observers()
+        finally:
+            self._in_step = False
         self._forget_ended()
         deltas, self.lifecycle.outbox = self.lifecycle.outbox, []
         return deltas
+
+    def _refuse_hooks(self, method: str) -> None:
+        if self._in_step:
+            raise PluginContractError(
+                f"a hook called {method}() of the engine that runs it; a hook acts only through "
+                f"what it returns"
+            )
 
     def _drain(self) -> None:
         self.lifecycle.fall_back()
@@ -246,7 +274,8 @@ class Engine:
         try:
             result = self._executor.collect(flight.ticket)
         except Exception as error:
-            self._fail(flight.plan, flight.requests, error)
+            readers = _readers(flight.plan, flight.requests)
+            self._fail(flight.plan, [*flight.requests, *readers], error)
             return
         collect(self.lifecycle, flight.plan, flight.requests, result)
         self.metrics.step_times.add(perf_counter() - flight.started)
@@ -302,3 +331,12 @@ class Engine:
         self._executor.close()
 
 
+def _readers(plan: StepPlan, requests: Sequence[Request]) -> list[Request]:
+    """Other answers to a prompt that were admitted on blocks which the step was to write."""
+    return [
+        member
+        for part, request in zip(plan.slices, requests, strict=True)
+        if request.group is not None
+        for member in request.group.members
+        if member.status is Status.RUNNING and member.num_cached > part.start
+    ]

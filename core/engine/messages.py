@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from jackfield.core.api import FinishReason, RequestContext, SamplingParams
 from jackfield.core.engine.steps import TokenScore
@@ -24,7 +23,8 @@ class NewRequest:
     banned_sequences: Sequence[Sequence[int]] = field(default=())
 
 
-class Delta(NamedTuple):
+@dataclass(slots=True)
+class Delta:
     """News of one answer: tokens since the last delta, and the end if it ended.
 
     stop: the stop id that ended it, None for an end-of-sequence id. scores: one per token when

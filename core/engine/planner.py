@@ -61,7 +61,7 @@ class Planner:
 
     def work(self) -> dict[Request, tuple[int, int]]:
         """Positions that the step being built computes, per request: (known tokens, decodes)."""
-        found = {request: (0, 1) for request in self._decodes.values()}
+        found = dict.fromkeys(self._decodes.values(), (0, 1))
         found.update((chunk.request, (chunk.length, 0)) for chunk in self._chunks.values())
         return found
 
@@ -127,7 +127,8 @@ class Planner:
     def preempt(self, request: Request) -> None:
         """Take seat, blocks and this step's grant away; known tokens will be computed again."""
         self._refund(request)
-        request.progress_mark = request.computed + self.pool.block_size
+        mark = request.computed + self.pool.block_size
+        request.progress_mark = max(request.progress_mark, mark)
         request.recompute_until = max(request.recompute_until, request.computed)
         request.num_preemptions += 1
         self._vacate(request)
@@ -185,12 +186,13 @@ class Planner:
 
     def settle(self, request: Request, planned: int, tokens: Sequence[int]) -> None:
         """A step was collected: append what it sampled, rewind what was planned but not taken."""
-        rejected = planned - len(tokens)
         request.unseen -= planned
-        request.total -= rejected
-        if rejected and request.status is Status.RUNNING:
-            request.computed -= rejected
-        request.output.extend(tokens)
+        request.output += tokens
+        rejected = planned - len(tokens)
+        if rejected:
+            request.total -= rejected
+            if request.status is Status.RUNNING:
+                request.computed -= rejected
 
     def check(self) -> None:
         """Compare seats, blocks and tables of everybody who runs. Raises `AssertionError`."""
@@ -220,7 +222,8 @@ def _chunk(chunk: Chunk) -> Slice:
     request.unseen += samples
     if samples:
         request.fed = request.computed
-    scores = request.wants_prompt_scores and start < len(request.prompt)
+    is_first = start < len(request.prompt) and not request.output
+    scores = request.wants_prompt_scores and is_first
     return Slice(request.handle, request.seat, start, length, tokens, samples, scores)
 
 
@@ -232,6 +235,6 @@ def _join(request: Request) -> Join:
         seed=request.seed,
         prompt=request.prompt,
         output=tuple(request.output),
-        stop_ids=request.eos_ids | request.stop_ids,
+        stop_ids=request.ends,
         banned=request.banned,
     )

@@ -15,4 +15,4 @@ def sortable(rank: Any) -> Sortable | None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             return None
-    return values
+    return tuple(values)

@@ -38,16 +38,16 @@ class Request:
     """The record. `total` counts known and in-flight tokens, `computed` those planned so far.
 
     total - computed positions are still to be planned: 1 while decoding. `unseen` tokens are
-    sampled in steps that have not been collected. `fed` is the position of the token that the
+    sampled in steps that have not been collected. `ends` holds all ids that end it. `fed` is the position of the token that the
     device sampled last on the request's seat.
     """
 
     __slots__ = (
-        "arrival", "banned", "binder", "blocks", "computed", "context", "eos_ids", "failure", "fed",
+        "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids", "failure", "fed",
         "finish",
         "group", "handle", "id", "index", "leaf", "max_tokens", "num_cached", "num_preemptions",
         "output", "params", "progress_mark", "prompt", "prompt_scores", "recompute_until", "seat",
-        "seed", "status", "stop_ids", "total", "unseen", "view",
+        "seed", "status", "total", "unseen", "view",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +74,7 @@ class Request:
         self.seed = seed
         self.max_tokens = max_tokens
         self.eos_ids = frozenset() if params.ignore_eos else eos_ids
-        self.stop_ids = frozenset(params.stop_token_ids or ())
+        self.ends = self.eos_ids | frozenset(params.stop_token_ids or ())
         self.output: list[int] = []
         self.total = len(prompt)
         self.computed = 0

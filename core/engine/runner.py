@@ -155,4 +155,5 @@ class _Attention:
     def __call__(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
         step, where = self._steps[self._group_of[layer]], self._layers[layer]
         self._kernel.write(k_TKH, v_TKH, where, step)
-        return self._kernel.forward(q_TNH, where, step, torch.empty_like(q_TNH, memory_format=torch.contiguous_format))
+        out_TNH = torch.empty(q_TNH.shape, dtype=q_TNH.dtype, device=q_TNH.device)
+        return self._kernel.forward(q_TNH, where, step, out_TNH)

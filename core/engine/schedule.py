@@ -79,7 +79,9 @@ class Scheduler:
         """Grant what the step computes. Empty only if nothing can run."""
         outcome = Outcome()
         decodes, prompts = self._split()
-        shape = self._advice.shape(self._view(now, decodes, prompts)) if self._advice.wants_shape else NO_OPINION
+        shape = NO_OPINION
+        if self._advice.wants_shape:
+            shape = self._advice.shape(self._view(now, decodes, prompts))
         self._fill(now, self._caps(shape), decodes, prompts, outcome, advised=True)
         if self._planner.is_empty and self._could_run():
             outcome.stalled = True
@@ -226,8 +228,8 @@ class Scheduler:
             return {}
         needs = tuple(PrefillNeed(request.view, request.need) for request in prompts)
         limits = self._advice.quota(QuotaView(now, needs, room.tokens))
-        if all(limits.get(request.handle, 1) == 0 for request in prompts):
-            limits[prompts[0].handle] = 1
+        oldest = min(request.handle for request in prompts)
+        limits[oldest] = max(limits.get(oldest, UNLIMITED), 1)
         return limits
 
     def _grant_prompts(
@@ -247,7 +249,9 @@ class Scheduler:
 
     def _could_run(self) -> bool:
         decodes, prompts = self._split()
-        if prompts or any(self._has_block(request) for request in decodes):
+        if prompts or self._planner.oldest in decodes:
+            return True
+        if any(self._has_block(request) for request in decodes):
             return True
         if not self._tree or not self._planner.seats_left:
             return False

@@ -42,10 +42,10 @@ class Join(NamedTuple):
 
 
 class BlockUpdate(NamedTuple):
-    """The sequence on `seat` has these blocks from `index` of its table on."""
+    """The sequence on `seat` has these blocks from `first` of its table on."""
 
     seat: int
-    index: int
+    first: int
     blocks: Sequence[int]
 
 
@@ -99,7 +99,7 @@ Late = Mapping[int, Sequence[int]]
 
 
 class Executor(Protocol):
-    """Runs steps in the order in which they are given. Called from the engine's thread only."""
+    """Runs steps in the order in which they come. Called from the engine's thread only."""
 
     @property
     def default_overlap(self) -> int:

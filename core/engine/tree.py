@@ -207,7 +207,7 @@ class WaitingTree:
                 return
             self._touched.pop(node, None)
             node.parent.order.remove(node)
-            del node.parent.children[node.state.key]
+            node.parent.children.pop(node.state.key, None)
 
 
 def _busy(state: ClassState[Any]) -> bool:

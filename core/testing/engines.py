@@ -58,14 +58,14 @@ def make_engine(
     clock: Clock | None = None,
     eos_ids: frozenset[int] = frozenset(),
 ) -> Engine:
-    """An engine with these policies; an empty stack is first come first served.
+    """An engine with these policies; a missing leaf is first come first served.
 
     advisors: plugin name -> object whose methods are named like scheduler hooks.
     """
     sizes = sizes or Sizes()
     clock = clock or ManualClock()
     context = context_for(sizes, clock)
-    stack = list(disciplines) or [Discipline(PolicyConfig(), context)]
+    stack = with_leaf(disciplines, context)
     guards: list[Guard] = []
 
     def guard(name: str) -> Guard:
@@ -93,6 +93,16 @@ def make_engine(
         executor or FakeExecutor(sizes.block_size, VOCAB),
         clock,
     )
+
+
+def with_leaf(
+    disciplines: Sequence[Discipline[Any]], context: PolicyContext
+) -> list[Discipline[Any]]:
+    """The stack, with a leaf first come first served below it unless the last one is a leaf."""
+    last = type(disciplines[-1]) if disciplines else None
+    if last is not None and (last.key is not Discipline.key or last.classify is Discipline.classify):
+        return list(disciplines)
+    return [*disciplines, Discipline(PolicyConfig(), context)]
 
 
 def expected_answer(

@@ -26,6 +26,7 @@ class Seat:
     join: Join
     table: list[int] = field(default_factory=list)
     last_token: int | None = None
+    end: int | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class FakeExecutor:
         self._seats: dict[int, Seat] = {}
         self._written: dict[tuple[int, int], int] = {}
         self._next_step = 0
+        self.last_plan: StepPlan | None = None
         self.closed = False
         self.default_overlap = 0
 
@@ -60,15 +62,8 @@ class FakeExecutor:
         """Write the tokens of all slices into their blocks."""
         assert plan.number >= self._next_step, "steps come in order"
         self._next_step = plan.number + 1
-        for seat in plan.leaves:
-            del self._seats[seat]
-        for join in plan.joins:
-            assert join.seat not in self._seats, "a taken seat is joined"
-            self._seats[join.seat] = Seat(join)
-        for update in plan.blocks:
-            table = self._seats[update.seat].table
-            assert len(table) == update.index, "a block table has a gap"
-            table.extend(update.blocks)
+        self.last_plan = plan
+        self._seat(plan)
         seats = [part.seat for part in plan.slices]
         assert len(set(seats)) == len(seats), "a sequence has two slices"
         feeding = [part.tokens is None for part in plan.slices]
@@ -76,11 +71,25 @@ class FakeExecutor:
         assert sum(feeding) == plan.num_decodes
         return Ticket(plan, [self._write(part) for part in plan.slices])
 
+    def _seat(self, plan: StepPlan) -> None:
+        for seat in plan.leaves:
+            del self._seats[seat]
+        for join in plan.joins:
+            assert join.seat not in self._seats, "a taken seat is joined"
+            self._seats[join.seat] = Seat(join)
+        for update in plan.blocks:
+            table = self._seats[update.seat].table
+            assert len(table) == update.first, "a block table has a gap"
+            table.extend(update.blocks)
+
     def _write(self, part: Slice) -> list[int] | None:
         seat = self._seats[part.seat]
         assert seat.join.handle == part.handle, "a slice runs on somebody else's seat"
         tokens = [seat.last_token] if part.tokens is None else part.tokens
         assert len(tokens) == part.length
+        first = seat.end is None and part.start % self._block_size == 0
+        assert first or part.start == seat.end, "positions are not contiguous"
+        seat.end = part.start + part.length
         for offset, token in enumerate(tokens):
             assert token is not None, "a slice feeds on a token that was never sampled"
             self._written[self._slot(seat, part.start + offset)] = token
@@ -99,6 +108,9 @@ class FakeExecutor:
         result = StepResult([], [])
         for part, prefix in zip(ticket.plan.slices, ticket.prefixes, strict=True):
             result.counts.append(part.samples)
+            if part.scores:
+                scores = _prompt_scores(part, self._seats[part.seat].join.prompt)
+                result.prompt_scores = {**result.prompt_scores, part.handle: scores}
             if prefix is not None:
                 seat = self._seats[part.seat]
                 token = self._draw(prefix, seat.join, late.get(part.handle, ()))
@@ -124,3 +136,12 @@ class FakeExecutor:
     def close(self) -> None:
         """Nothing is held."""
         self.closed = True
+
+
+def _prompt_scores(part: Slice, prompt: Sequence[int]) -> dict[int, TokenScore]:
+    """The position before scores a token; the first token of a prompt has no score."""
+    end = min(part.start + part.length, len(prompt) - 1)
+    return {
+        position + 1: TokenScore(prompt[position + 1], -1.0, 1, [(prompt[position + 1], -1.0)])
+        for position in range(part.start, end)
+    }

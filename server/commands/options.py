@@ -23,10 +23,11 @@ def resolve(
     file: Path | None, settings: list[str] | None, flags: dict[str, Any] | None = None
 ) -> Resolved:
     """The configuration that file, environment, settings and flags mean together."""
-    return load_config(file, os.environ, {**(flags or {}), **_settings(settings or [])})
+    return load_config(file, os.environ, {**(flags or {}), **read_settings(settings or [])})
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def read_settings(texts: list[str]) -> dict[str, Any]:
+    """The values of `--set`, by key. Raises `ConfigError`."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,7 +1,4 @@
-"""C kernels for CPUs, compiled on the machine that runs them at first use.
-
-Dense products are left to torch, which packs weights for the processor.
-"""
+"""C kernels for CPUs, compiled on the machine that runs them at first use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +7,7 @@ from jackfield.core.api.kernel import KernelPlugin
 from jackfield.plugins.kernels.cpu.add_rms_norm import CpuAddRmsNorm
 from jackfield.plugins.kernels.cpu.attention import CpuAttention
 from jackfield.plugins.kernels.cpu.library import Library
+from jackfield.plugins.kernels.cpu.linear import CpuLinear
 from jackfield.plugins.kernels.cpu.rms_norm import CpuRmsNorm
 from jackfield.plugins.kernels.cpu.rope import CpuRope
 from jackfield.plugins.kernels.cpu.sample import CpuSample
@@ -27,5 +25,6 @@ class CpuKernels(KernelPlugin):
             "add_rms_norm": CpuAddRmsNorm(library),
             "rope": CpuRope(library),
             "silu_mul": CpuSiluMul(library),
+            "linear": CpuLinear(library),
             "sample": CpuSample(library),
         }

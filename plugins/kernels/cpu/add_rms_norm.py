@@ -19,15 +19,18 @@ class CpuAddRmsNorm(CompiledOperation):
         x_TD, x_strides = dense_rows(x_TD)
         residual_TD, residual_strides = dense_rows(residual_TD)
         rows, width = residual_TD.shape
-        out_TD = torch.empty((rows, width), dtype=residual_TD.dtype)
-        self._functions[residual_TD.dtype](
+        dtype = residual_TD.dtype
+        out_TD = residual_TD.new_empty((rows, width))
+        if weight_D.dtype is not dtype:
+            weight_D = weight_D.to(dtype)
+        self._functions[dtype](
             x_TD.data_ptr(),
             x_strides[0],
             residual_TD.data_ptr(),
             residual_strides[0],
             rows,
             width,
-            weight_D.to(residual_TD.dtype).data_ptr(),
+            weight_D.data_ptr(),
             eps,
             out_TD.data_ptr(),
             torch.get_num_threads(),

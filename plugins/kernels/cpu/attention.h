@@ -29,7 +29,8 @@ typedef struct {
     int64_t num_items, planned_rows, planned_window;
 } batch;
 
-/* One layer: pool tensors [num_blocks, kv_heads, block_size, head_dim]; window 0 = none. */
+/* One layer: pool tensors [num_blocks, kv_heads, block_size, head_dim]; window 0 = none. group:
+ * query heads of one key/value head, known at the first call that brings queries. */
 typedef struct {
     void *k, *v;
     int64_t kv_heads, block_size, head_dim, group, window;

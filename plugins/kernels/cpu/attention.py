@@ -55,7 +55,7 @@ class CpuAttention:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._write = Functions(library, "jackfield_write", "pppnnpnni")
-        self._attend = Functions(library, "jackfield_attend", "pppnnpnnpi")
+        self._attend = Functions(library, "jackfield_attend", "ppnpnnpnnpi")
         self._layers: dict[int, _KnownLayer] = {}
         self._scratch = torch.empty(0)
         self._part_floats = 0
@@ -107,12 +107,10 @@ class CpuAttention:
         q_TNH, q_strides = dense_rows(q_TNH)
         out_strides = out_TNH.stride()
         assert out_strides[2] == 1, "heads of the output must be dense"
-        known = self._known(layer)
-        struct = known.struct
-        struct.group = q_TNH.shape[1] // struct.kv_heads
         self._attend[q_TNH.dtype](
             step.address,
-            known.address,
+            self._known(layer).address,
+            q_TNH.shape[1],
             q_TNH.data_ptr(),
             q_strides[0],
             q_strides[1],

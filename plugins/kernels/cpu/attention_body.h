@@ -43,10 +43,11 @@ static void NAME(merge)(const layer *l, const item *it, float *part, int64_t par
 
 /* scratch: for each part of a split decode `[heads, head_dim]` sums, `[heads]` maxima, `[heads]`
  * totals. Decodes of one part need none. */
-void NAME(jackfield_attend)(batch *b, const layer *l, const SCALAR *q, int64_t q_token,
-                            int64_t q_head, SCALAR *out, int64_t out_token, int64_t out_head,
+void NAME(jackfield_attend)(batch *b, layer *l, int64_t q_heads, const SCALAR *q,
+                            int64_t q_token, int64_t q_head, SCALAR *out, int64_t out_token, int64_t out_head,
                             float *scratch, int threads)
 {
+    l->group = q_heads / l->kv_heads;
     jackfield_plan(b, l);
     int64_t heads = l->kv_heads, group = l->group, width = l->head_dim;
     int64_t part_stride = heads * group * (width + 2);

@@ -1,6 +1,19 @@
 /* Decode of one piece of keys, for SCALAR: the query group of a key/value head is handled in
  * blocks of up to 4 rows, so that each key and value is loaded once for all of them. */
 
+#define AHEAD 16 /* keys between a load and its prefetch: pages lie anywhere in memory */
+
+/* Bring rows [at, at + rows) near, if there are so many. */
+INLINE void NAME(fetch)(const SCALAR *from, const int64_t *offsets, int64_t at, int64_t rows,
+                        int64_t count, int64_t width)
+{
+    if (at + rows > count)
+        return;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < width; d += 64 / (int64_t)sizeof(SCALAR))
+            __builtin_prefetch(from + offsets[at + i] + d);
+}
+
 /* scores[key * STRIDE + row]; ROWS_ <= STRIDE and LANES % STRIDE == 0. */
 INLINE void NAME(scores)(const int STRIDE, const int ROWS_, const float *q, const SCALAR *k,
                          const int64_t *offsets, int64_t count, int64_t width, float *to)
@@ -15,6 +28,7 @@ INLINE void NAME(scores)(const int STRIDE, const int ROWS_, const float *q, cons
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++)
             row[i] = k + offsets[at + i < count ? at + i : count - 1];
+        NAME(fetch)(k, offsets, at + AHEAD, keys, count, width);
         for (int64_t d = 0; d < width; d += LANES)
 #pragma GCC unroll 16
             for (int i = 0; i < keys; i++) {
@@ -39,6 +53,7 @@ INLINE void NAME(weighted)(const int STRIDE, const int ROWS_, const int VECTORS,
             sum[r][j] = (vfloat){0};
     for (int64_t at = 0; at < count; at++) {
         const SCALAR *row = v + offsets[at];
+        NAME(fetch)(v, offsets, at + AHEAD, 1, count, VECTORS * LANES);
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; j++) {
             vfloat value = LOAD(row + j * LANES);

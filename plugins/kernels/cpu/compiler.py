@@ -8,7 +8,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-COMMON_FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-fopenmp")
+COMMON_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-ftree-vectorize",
+    "-fvect-cost-model=dynamic",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-fopenmp",
+)
 TIMEOUT_SECONDS = 120
 
 

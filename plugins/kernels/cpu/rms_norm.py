@@ -17,17 +17,20 @@ class CpuRmsNorm(CompiledOperation):
         if x.dim() > 3:
             return self(x.flatten(0, -3), weight, eps).view(x.shape)
         x, strides = dense_rows(x)
-        shape = x.shape
-        out = torch.empty(shape, dtype=x.dtype)
-        inner = shape[-2] if len(shape) > 1 else 1
-        self._functions[x.dtype](
+        shape, dtype = x.shape, x.dtype
+        out = x.new_empty(shape)
+        outer, outer_stride = (shape[0], strides[0]) if len(shape) == 3 else (1, 0)
+        inner, inner_stride = (shape[-2], strides[-2]) if len(shape) > 1 else (1, 0)
+        if weight.dtype is not dtype:
+            weight = weight.to(dtype)
+        self._functions[dtype](
             x.data_ptr(),
-            shape[0] if len(shape) == 3 else 1,
+            outer,
             inner,
             shape[-1],
-            strides[0] if len(shape) == 3 else 0,
-            strides[-2] if len(shape) > 1 else 0,
-            weight.to(x.dtype).data_ptr(),
+            outer_stride,
+            inner_stride,
+            weight.data_ptr(),
             eps,
             out.data_ptr(),
             torch.get_num_threads(),

@@ -17,7 +17,7 @@ class CpuSiluMul(CompiledOperation):
         gate_up_T2F, strides = dense_rows(gate_up_T2F)
         rows, double_width = gate_up_T2F.shape
         width = double_width // 2
-        out_TF = torch.empty((rows, width), dtype=gate_up_T2F.dtype)
+        out_TF = gate_up_T2F.new_empty((rows, width))
         self._functions[gate_up_T2F.dtype](
             gate_up_T2F.data_ptr(),
             strides[0],

@@ -54,8 +54,9 @@ class TorchAttention:
 
 
 def _geometry(layer: KvLayer) -> Geometry:
-    blocks, heads, size, _ = layer.tensors["k"].shape
-    return Geometry(blocks, heads, size, layer.window)
+    k = layer.tensors["k"]
+    blocks, heads, size, head_dim = k.shape
+    return Geometry(blocks, heads, size, head_dim, k.dtype, layer.window)
 
 
 def _rows(layer: KvLayer, name: str) -> Tensor:
@@ -63,8 +64,8 @@ def _rows(layer: KvLayer, name: str) -> Tensor:
     return tensor.view(-1, tensor.shape[-1])
 
 
-def _gather(layer: KvLayer, name: str, rows_P: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return _rows(layer, name).index_select(0, rows_P).view(*shape, -1)
+def _gather(layer: KvLayer, name: str, rows_P: Tensor, room_PH: Tensor | None = None) -> Tensor:
+    return torch.index_select(_rows(layer, name), 0, rows_P, out=room_PH)
 
 
 def _decode(q_TNH: Tensor, layer: KvLayer, decodes: Decodes, out_TNH: Tensor) -> None:
@@ -72,9 +73,9 @@ def _decode(q_TNH: Tensor, layer: KvLayer, decodes: Decodes, out_TNH: Tensor) ->
     exact = torch.promote_types(q_TNH.dtype, torch.float32)
     heads, length = decodes.heads, decodes.length
     count, num_heads, head_dim = decodes.slices, *q_TNH.shape[1:]
-    shape = (count * heads, length)
-    k = _gather(layer, "k", decodes.rows_P, shape).to(exact)
-    v = _gather(layer, "v", decodes.rows_P, shape).to(exact)
+    shape = (count * heads, length, head_dim)
+    k = _gather(layer, "k", decodes.rows_P, decodes.room[0]).view(shape).to(exact)
+    v = _gather(layer, "v", decodes.rows_P, decodes.room[1]).view(shape).to(exact)
     q = q_TNH[:count].reshape(count * heads, num_heads // heads, head_dim).to(exact)
     hidden = decodes.hidden.to(exact)
     scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=layer.scale)
@@ -83,8 +84,9 @@ def _decode(q_TNH: Tensor, layer: KvLayer, decodes: Decodes, out_TNH: Tensor) ->
 
 
 def _prefill(q_TNH: Tensor, layer: KvLayer, prefill: Prefill, out_TNH: Tensor) -> None:
-    k_KLH = _gather(layer, "k", prefill.rows_P, (prefill.heads, prefill.length))
-    v_KLH = _gather(layer, "v", prefill.rows_P, (prefill.heads, prefill.length))
+    shape = (prefill.heads, prefill.length, q_TNH.shape[2])
+    k_KLH = _gather(layer, "k", prefill.rows_P).view(shape)
+    v_KLH = _gather(layer, "v", prefill.rows_P).view(shape)
     q_NQH = q_TNH[prefill.begin : prefill.end].transpose(0, 1)
     out_1NQH = scaled_dot_product_attention(
         q_NQH.unsqueeze(0),

@@ -14,22 +14,29 @@ from jackfield.core.api.kernel import AttnBatch
 
 
 class Geometry(NamedTuple):
-    """What the row numbers depend on beside the batch."""
+    """What the row numbers and the room for rows depend on beside the batch."""
 
     num_blocks: int
     heads: int
     block_size: int
+    head_dim: int
+    dtype: torch.dtype
     window: int | None
 
 
 class Decodes(NamedTuple):
-    """The slices of one token. hidden `[S * K, 1, L]`: 0 where seen, -inf where not."""
+    """The slices of one token. hidden `[S * K, 1, L]`: 0 where seen, -inf where not.
+
+    room `[2, P, H]`: keys and values of one layer after the other; fresh memory would cost more
+    than the copy.
+    """
 
     slices: int
     heads: int
     length: int
     rows_P: Tensor
     hidden: Tensor
+    room: Tensor
 
 
 class Prefill(NamedTuple):
@@ -108,7 +115,10 @@ def _decodes(batch: AttnBatch, geometry: Geometry) -> Decodes:
     rows_P = _rows(_slots(batch.block_tables_SB[:count], positions_SL, geometry), geometry, False)
     hidden = torch.zeros(count, 1, reach, device=lens_S1.device)
     hidden.masked_fill_((first_S1 + offset_L > last_S1).unsqueeze(1), float("-inf"))
-    return Decodes(count, heads, reach, rows_P, hidden.repeat_interleave(heads, 0))
+    hidden = hidden.repeat_interleave(heads, 0)
+    shape = (2, len(rows_P), geometry.head_dim)
+    room = torch.empty(shape, dtype=geometry.dtype, device=rows_P.device)
+    return Decodes(count, heads, reach, rows_P, hidden, room)
 
 
 def _prefill(

@@ -1,0 +1,90 @@
+"""All laws that a scheduler plugin has to keep, whatever it orders or limits.
+
+With `hypothesis` installed. See `tree_laws` and `Watch` for the laws one by one.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from jackfield.core.api import PolicyContext
+from jackfield.core.testing.clock import ManualClock
+from jackfield.core.testing.engines import Sizes, context_for, request
+from jackfield.core.testing.lives import TIGHT, life, start
+from jackfield.core.testing.scheduler_machine import run_machine, scheduler_machine
+from jackfield.core.testing.stacks import Factory, build, factory_of
+from jackfield.core.testing.tree_laws import (
+    check_collapse,
+    check_order,
+    check_refinement,
+    check_restriction,
+)
+
+OVERLAPS = (0, 1, 2)
+SHARE = 4
+
+
+def check_scheduler(policy: type[Any] | Factory, *, examples: int = 25, steps: int = 40) -> None:
+    """Run every law. Raises `AssertionError` with the law that is broken.
+
+    policy: a plugin class, or a function from `PolicyContext` to new plugins, from the root of
+    the stack to the leaf. examples, steps: how many random lives a state machine tries.
+    """
+    make = factory_of(policy)
+    if build(make, _context()).disciplines:
+        check_order(make)
+        check_collapse(make)
+        check_refinement(make)
+        check_restriction(make)
+    check_determinism(make)
+    check_overlaps(make)
+    check_bypass(make)
+    check_memory(make)
+    for overlap in OVERLAPS:
+        run_machine(scheduler_machine(make, overlap=overlap), examples, steps)
+
+
+def check_determinism(make: Factory) -> None:
+    """The same events give the same plans, position by position."""
+    first, second = life(make).trace, life(make).trace
+    assert first == second, "the same events gave different plans"
+
+
+def check_overlaps(make: Factory) -> None:
+    """Whatever is in flight while the next step is planned, answers are the same."""
+    answers = []
+    for overlap in OVERLAPS:
+        watch = life(make, replace(TIGHT, overlap=overlap), seed=1)
+        done = {key: p.tokens for key, p in watch.answers.items() if not p.aborted}
+        answers.append(done)
+    assert answers[0] == answers[1] == answers[2], "overlap changes an answer"
+
+
+def check_bypass(make: Factory) -> None:
+    """With the starvation valve nobody is passed for ever: one admission in four is the oldest's."""
+    if any(hasattr(advisor, "admit") for advisor in build(make, _context()).advisors.values()):
+        return
+    clock = ManualClock()
+    sizes = Sizes(num_blocks=64, max_seqs=1, share=1 / SHARE)
+    watch = start(make, sizes, clock)
+    metrics, waiting = watch.engine.metrics, watch.engine.lifecycle.valve.requests
+    bounds: dict[str, int] = {}
+    for number in range(60):
+        for name in (f"{number}a", f"{number}b"):
+            watch.add(request(name, [1] * (1 + number % 7)))
+            bounds[name] = metrics.admissions + SHARE * (2 * number + 3)
+        clock.advance(1.0)
+        watch.step()
+        late = [one.id for one in waiting() if metrics.admissions > bounds[one.id]]
+        assert not late, f"{late} were passed more often than the starvation valve allows"
+    watch.drain()
+
+
+def check_memory(make: Factory) -> None:
+    """After a long life nothing is kept of requests that have ended."""
+    watch = life(make, seed=2, steps=400)
+    kept = sum(len(node.order._live) for node in watch.engine.lifecycle.tree.nodes())
+    assert kept == 0, f"{kept} classes are queued although nobody waits"
+
+
+def _context() -> PolicyContext:
+    return context_for(Sizes(), ManualClock())

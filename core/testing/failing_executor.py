@@ -1,0 +1,69 @@
+"""A device that breaks at chosen steps, and works again at the next one."""
+
+from collections.abc import Collection
+
+from jackfield.core.engine.steps import Late, StepPlan, StepResult
+from jackfield.core.testing.fake_executor import FakeExecutor, Ticket
+
+GARBAGE = -1
+
+
+class DeviceFault(RuntimeError):
+    """What the device raises."""
+
+
+class FailingExecutor(FakeExecutor):
+    """Raises in `forward`, `sample` or `collect` of the steps that are listed.
+
+    denied: the first answer token of which requests (by handle) fails alone, and why.
+    """
+
+    def __init__(
+        self,
+        block_size: int,
+        vocab_size: int = 1000,
+        *,
+        forward: Collection[int] = (),
+        sample: Collection[int] = (),
+        collect: Collection[int] = (),
+        denied: dict[int, str] | None = None,
+    ) -> None:
+        super().__init__(block_size, vocab_size)
+        self._forward, self._sample, self._collect = forward, sample, collect
+        self._denied = denied or {}
+
+    def forward(self, plan: StepPlan) -> Ticket:
+        """Seats are taken and left before the kernels break; nothing is written."""
+        if plan.number in self._forward:
+            self._next_step = plan.number + 1
+            self._seat(plan)
+            raise DeviceFault(f"forward of step {plan.number} broke")
+        ticket = super().forward(plan)
+        if plan.number in self._collect:
+            self._spoil(plan)
+        return ticket
+
+    def _spoil(self, plan: StepPlan) -> None:
+        """What a step that breaks has written is garbage, also for who reads it before that."""
+        for part in plan.slices:
+            seat = self._seats[part.seat]
+            for position in range(part.start, part.start + part.length):
+                self._written[self._slot(seat, position)] = GARBAGE
+
+    def sample(self, ticket: Ticket, late: Late) -> None:
+        """Nothing is drawn when it breaks."""
+        if ticket.plan.number in self._sample:
+            raise DeviceFault(f"sampling of step {ticket.plan.number} broke")
+        super().sample(ticket, late)
+
+    def collect(self, ticket: Ticket) -> StepResult:
+        """A fault that shows late, when later steps may be under way."""
+        if ticket.plan.number in self._collect:
+            raise DeviceFault(f"step {ticket.plan.number} broke")
+        result = super().collect(ticket)
+        result.failures = {
+            part.handle: self._denied[part.handle]
+            for part in ticket.plan.slices
+            if part.handle in self._denied and part.samples
+        }
+        return result

@@ -1,0 +1,6 @@
+#include "linear.h"
+#define SCALAR float
+#define NAME(x) x##_float
+#define WIDEN widen_float
+#define NARROW narrow_float
+#include "linear_body.h"

@@ -1,0 +1,139 @@
+"""`jackfield bench`: how fast it is here."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from jackfield.core.api import ConfigError
+from jackfield.core.inspection import load_config
+from jackfield.server.bench_report import plan_lines, throughput_table
+from jackfield.server.commands.engine_options import EngineArguments, engine_group
+from jackfield.server.commands.options import JsonOption
+from jackfield.server.option_groups import Group, grouped
+
+if TYPE_CHECKING:
+    from jackfield.core.bench.throughput import Throughput
+    from jackfield.core.bench.workloads import Workload
+
+SHORT_CONTEXT = 4096
+group = typer.Typer(help="Measure throughput, or the time of planning.")
+ShapeOption = Annotated[
+    str | None,
+    typer.Option("--shape", metavar="NAME", help="Random weights of this shape, as qwen3-tiny."),
+]
+WorkloadOption = Annotated[
+    str,
+    typer.Option(
+        "--workload", metavar="NAME", help="cpu16, one, mixed, chat20, shared, long or tokens."
+    ),
+]
+RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="How many runs.")]
+GreedyOption = Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of 0.6.")]
+LENGTHS = Group(
+    {
+        "requests": Annotated[int | None, typer.Option(help='Of the workload "tokens": how many.')],
+        "input_tokens": Annotated[int | None, typer.Option(help="Tokens of each of its prompts.")],
+        "output_tokens": Annotated[int | None, typer.Option(help="Tokens of each answer.")],
+    },
+    lambda given: {name: value for name, value in given.items() if value is not None},
+)
+
+
+class Subject(NamedTuple):
+    """What is measured: a named shape, or the model that the flags name."""
+
+    shape: str | None
+    keywords: dict[str, Any]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.add_typer(group, name="bench")
+
+
+@group.command("throughput")
+@grouped(lengths=LENGTHS, engine=engine_group())
+def throughput_command(
+    engine: EngineArguments,
+    lengths: dict[str, int],
+    workload: WorkloadOption = "cpu16",
+    shape: ShapeOption = None,
+    repeat: RepeatOption = 2,
+    greedy: GreedyOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a fixed workload and count tokens per second.
+
+    The share of the roofline compares with the time that reading memory and multiplying would
+    take at the speeds measured at the start, if nothing else took any. With --json, each run
+    is one line.
+    """
+    if shape is not None and "model" in engine.flags:
+        raise ConfigError("--shape and --model are both given; leave one of them out")
+    from jackfield.core.bench.workloads import Fixed, make_workload
+
+    if lengths and workload != "tokens":
+        flag = next(iter(lengths)).replace("_", "-")
+        raise ConfigError(f"--{flag} is for --workload tokens; {workload} has lengths of its own")
+    made = make_workload(workload, fixed=Fixed(**lengths))
+    runs = _throughput(Subject(shape, engine.keywords), made, repeat, greedy, as_json)
+    if not as_json:
+        typer.echo(throughput_table(runs))
+
+
+def _throughput(
+    subject: Subject, workload: "Workload", repeat: int, greedy: bool, as_json: bool
+) -> "list[Throughput]":
+    from jackfield import LLM
+    from jackfield.core.bench.throughput import run_throughput
+
+    runs = []
+    with TemporaryDirectory() as folder, LLM(**_arguments(subject, workload, folder)) as llm:
+        print("\n".join(llm.assembly.summary.lines()), file=sys.stderr)
+        for run in run_throughput(llm, workload, repeat=repeat, greedy=greedy):
+            runs.append(run)
+            if as_json:
+                typer.echo(json.dumps(run.as_dict() | _named(subject)))
+    return runs
+
+
+def _named(subject: Subject) -> dict[str, Any]:
+    """A shape lies in a temporary folder, whose name tells nobody anything."""
+    random = {"random_weights": subject.shape is not None}
+    return random if subject.shape is None else {"model": subject.shape, **random}
+
+
+def _arguments(subject: Subject, workload: "Workload", folder: str) -> dict[str, Any]:
+    if subject.shape is None:
+        return subject.keywords
+    from jackfield.core.bench.shapes import write_shape
+
+    random_model = {
+        "model": write_shape(subject.shape, Path(folder)),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "max_model_len": max(SHORT_CONTEXT, workload.longest),
+    }
+    return {**random_model, **subject.keywords}
+
+
+@group.command("plan")
+@grouped(engine=engine_group())
+def plan_command(
+    engine: EngineArguments,
+    running: Annotated[int, typer.Option(help="Requests that run all the time.")] = 256,
+    waiting: Annotated[int, typer.Option(help="Requests that wait all the time.")] = 10_000,
+    steps: Annotated[int, typer.Option(help="Steps that are measured.")] = 300,
+    as_json: JsonOption = False,
+) -> None:
+    """Time the planning of steps with the configured scheduler stack, without a model."""
+    resolved = load_config(engine.config, os.environ, engine.flags)
+    from jackfield.core.bench.planning import Crowd, measure_planning
+
+    result = measure_planning(resolved, Crowd(running, waiting, steps))
+    typer.echo(json.dumps(result.as_dict()) if as_json else plan_lines(result))
