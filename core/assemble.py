@@ -94,11 +94,17 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     loaded = load(order, config, progress)
     eos_ids = folder.eos_ids(tokenizer.eos_token_id if tokenizer else None)
     engine = _engine(config, loaded, stack, spec, block_size, eos_ids, clock)
+    defaults = _sampling_defaults(config, folder)
     summary = Summary.of(
-        order, loaded, stack, chosen.found, eos_ids, time.monotonic() - started
+        order, loaded, stack, chosen.found, eos_ids, defaults, time.monotonic() - started
     )
-    defaults = folder.generation_defaults if config.model.generation_config == "auto" else {}
     return Assembly(engine, tokenizer, clock, resolved, spec, stack, defaults, summary)
+
+
+def _sampling_defaults(config: Config, folder: ModelFolder) -> dict[str, Any]:
+    """What a request gets that says nothing: the configuration over the model's own file."""
+    own = folder.generation_defaults if config.model.generation_config == "auto" else {}
+    return {**own, **config.sampling.given}
 
 
 def contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:

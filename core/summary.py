@@ -1,5 +1,6 @@
 """What was started, on one screen."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ class Summary:
     device: str
     max_model_len: int
     eos_ids: list[int]
+    sampling: dict[str, Any]
     plugins: list[str]
     operations: dict[str, str]
     block_size: int
@@ -41,6 +43,7 @@ class Summary:
         stack: Stack,
         model: Found,
         eos_ids: frozenset[int],
+        sampling: Mapping[str, Any],
         seconds: float,
     ) -> "Summary":
         """Collect what the parts decided."""
@@ -55,6 +58,7 @@ class Summary:
             device=str(order.device),
             max_model_len=limits.max_model_len,
             eos_ids=sorted(eos_ids),
+            sampling=dict(sampling),
             plugins=[_plugin(found) for found in (*stack.versions, model)],
             operations=dict(loaded.table.owners),
             block_size=order.block_size,
@@ -90,8 +94,13 @@ class Summary:
             f"concurrency {self.max_num_seqs} sequences, {self.full_context_concurrency:g} at full "
             f"context, {self.max_num_batched_tokens:,} tokens a step",
             f"ends at     token ids {', '.join(map(str, self.eos_ids)) or 'none'}",
+            f"sampling    {_settings(self.sampling) or 'nothing is preset'}",
             *(f"notice      {notice}" for notice in self.notices),
         ]
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def _plugin(found: Found) -> str:

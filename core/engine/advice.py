@@ -22,6 +22,8 @@ from jackfield.core.engine.guard import Guard, OutOfContract, shown
 T = TypeVar("T")
 LARGEST_WINS = frozenset({"reserve_blocks"})
 NO_OPINION = Shape()
+NO_VERDICTS: Sequence[Verdict] = ()
+NO_HANDLES: Sequence[int] = ()
 NO_LIMITS: Quota = MappingProxyType({})
 
 
@@ -74,7 +76,7 @@ class Advice:
         found = [(Verdict.accept(), "")] * len(views)
         check = partial(_verdicts, len(views))
         for advisor in self._admit:
-            for index, verdict in enumerate(_ask(advisor, (), check, views, load)):
+            for index, verdict in enumerate(_ask(advisor, NO_VERDICTS, check, views, load)):
                 found[index] = max(found[index], (verdict, advisor.plugin), key=_strictness)
         return found
 
@@ -97,7 +99,7 @@ class Advice:
         """The owner's choice, restricted to the candidates, each once; empty without an owner."""
         allowed = {view.handle for view in shortage.candidates}
         for advisor in self._victims[:1]:
-            handles = dict.fromkeys(_ask(advisor, (), _handles, shortage))
+            handles = dict.fromkeys(_ask(advisor, NO_HANDLES, _handles, shortage))
             return [(handle, advisor.plugin) for handle in handles if handle in allowed]
         return []
 

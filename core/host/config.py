@@ -1,9 +1,18 @@
-"""The configuration: five sections, each value with its limits. Nothing is dropped silently."""
+"""The configuration: six sections, each value with its limits. Nothing is dropped silently."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from jackfield.core.api import RequestError, SamplingParams
 
 UNITS = {
     "": 1, "b": 1,
@@ -125,6 +134,40 @@ class KernelConfig(PluginSections):
     stack: PluginStack = ["cpu", "torch"]
 
 
+class SamplingConfig(Section):
+    """What a request that says nothing gets, before the model's generation_config.json.
+
+    Limits are those of `SamplingParams`.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _within_limits(self) -> Self:
+        try:
+            SamplingParams(**self.given)
+        except RequestError as error:
+            raise ValueError(f"sampling.{error}") from error
+        return self
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the configuration sets."""
+        return self.model_dump(exclude_none=True)
+
+
 class Config(Section):
     """The whole configuration."""
 
@@ -133,6 +176,7 @@ class Config(Section):
     scheduler: SchedulerConfig = SchedulerConfig()
     cache: CacheConfig = CacheConfig()
     kernel: KernelConfig = KernelConfig()
+    sampling: SamplingConfig = SamplingConfig()
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -141,6 +185,7 @@ SECTIONS: dict[str, type[Section]] = {
     "scheduler": SchedulerConfig,
     "cache": CacheConfig,
     "kernel": KernelConfig,
+    "sampling": SamplingConfig,
 }
 
 

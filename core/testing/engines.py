@@ -100,9 +100,9 @@ def with_leaf(
 ) -> list[Discipline[Any]]:
     """The stack, with a leaf first come first served below it unless the last one is a leaf."""
     last = type(disciplines[-1]) if disciplines else None
-    if last is not None and (last.key is not Discipline.key or last.classify is Discipline.classify):
-        return list(disciplines)
-    return [*disciplines, Discipline(PolicyConfig(), context)]
+    if last is None or (last.classify is not Discipline.classify and last.key is Discipline.key):
+        return [*disciplines, Discipline(PolicyConfig(), context)]
+    return list(disciplines)
 
 
 def expected_answer(

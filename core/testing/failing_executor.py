@@ -8,7 +8,7 @@ from jackfield.core.testing.fake_executor import FakeExecutor, Ticket
 GARBAGE = -1
 
 
-class DeviceFault(RuntimeError):
+class DeviceError(RuntimeError):
     """What the device raises."""
 
 
@@ -37,7 +37,7 @@ class FailingExecutor(FakeExecutor):
         if plan.number in self._forward:
             self._next_step = plan.number + 1
             self._seat(plan)
-            raise DeviceFault(f"forward of step {plan.number} broke")
+            raise DeviceError(f"forward of step {plan.number} broke")
         ticket = super().forward(plan)
         if plan.number in self._collect:
             self._spoil(plan)
@@ -53,13 +53,13 @@ class FailingExecutor(FakeExecutor):
     def sample(self, ticket: Ticket, late: Late) -> None:
         """Nothing is drawn when it breaks."""
         if ticket.plan.number in self._sample:
-            raise DeviceFault(f"sampling of step {ticket.plan.number} broke")
+            raise DeviceError(f"sampling of step {ticket.plan.number} broke")
         super().sample(ticket, late)
 
     def collect(self, ticket: Ticket) -> StepResult:
         """A fault that shows late, when later steps may be under way."""
         if ticket.plan.number in self._collect:
-            raise DeviceFault(f"step {ticket.plan.number} broke")
+            raise DeviceError(f"step {ticket.plan.number} broke")
         result = super().collect(ticket)
         result.failures = {
             part.handle: self._denied[part.handle]

@@ -1,6 +1,6 @@
 """Engines under watch, and whole lives of them: many requests that come, wait, run and go."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -90,5 +90,5 @@ def _arrive(watch: Watch, random: Random, number: int) -> None:
     watch.add(new, EOS)
 
 
-def _tokens(random: Random, count: int) -> Sequence[int]:
+def _tokens(random: Random, count: int) -> list[int]:
     return [random.randrange(IDS - 1) for _ in range(count)]

@@ -18,9 +18,10 @@ class Stack(NamedTuple):
 
 def factory_of(policy: type[Any] | Factory) -> Factory:
     """A plugin class becomes a factory of one plugin with its default configuration."""
-    if isinstance(policy, type):
-        return lambda context: [policy(policy.Config(), context)]
-    return policy
+    if not isinstance(policy, type):
+        return policy
+    cls: Any = policy
+    return lambda context: [cls(cls.Config(), context)]
 
 
 def build(policy: type[Any] | Factory, context: PolicyContext) -> Stack:

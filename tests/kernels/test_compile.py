@@ -121,10 +121,6 @@ def test_head_sizes_that_do_not_fit_are_refused(compiled: None, head_dim: int) -
     assert str(head_dim) in reason
 
 
-def test_products_are_left_to_others() -> None:
-    assert "linear" not in CpuKernels(PolicyConfig()).operations()
-
-
 def test_compiler_reports_a_missing_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ def _is_half(weight_OI: Tensor) -> bool:
     """Whether bfloat16 holds every value exactly; looked at in parts to keep memory small."""
     if weight_OI.dtype is torch.bfloat16:
         return True
-    parts = weight_OI.view(torch.int32).flatten().split(CHECKED_AT_ONCE)
+    parts = torch.split(weight_OI.view(torch.int32).flatten(), CHECKED_AT_ONCE)
     return not any(bool((part & LOW_HALF).any()) for part in parts)
 
 
