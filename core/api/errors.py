@@ -1,6 +1,7 @@
 """Every exception that Jackfield raises on purpose.
 
-A message names the culprit, the limit and the way out. `exit_code` is what the command line returns.
+A message names the culprit, the limit and the way out. `exit_code` is what the command line
+returns.
 """
 
 from collections.abc import Iterable
@@ -65,7 +66,7 @@ class ModelNotFound(ModelError):
 
 
 class CheckpointError(ModelError):
-    """A file of a model is missing, truncated, or holds the wrong tensors. Names file and tensor."""
+    """A model's file is missing, cut short, or holds the wrong tensors. Names file and tensor."""
 
 
 class TokenizerError(ModelError):
@@ -92,7 +93,9 @@ class RequestError(JackfieldError, ValueError):
 
     exit_code = 2
 
-    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str = "invalid_value"
+    ) -> None:
         super().__init__(message)
         self.param = param
         self.code = code

@@ -121,7 +121,7 @@ class AttentionKernel(Protocol):
     def forward(
         self, q_TNH: "Tensor", layer: KvLayer, step: AttnStep, out_TNH: "Tensor"
     ) -> "Tensor":
-        """Causal attention of every token to its sequence's positions up to its own; fills `out`."""
+        """Causal attention of every token to its sequence up to its own position; fills `out`."""
 
 
 class OpSpec(NamedTuple):
@@ -231,5 +231,5 @@ class KernelPlugin:
         self.config = config
 
     def operations(self) -> Mapping[str, Any]:
-        """Name of an operation -> the object that serves it. Called once when the table is bound."""
+        """Name of an operation -> what serves it. Called once, when the table is bound."""
         raise NotImplementedError

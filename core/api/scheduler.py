@@ -84,7 +84,7 @@ class ClassState(Generic[S]):
 
 
 class Discipline(Generic[S]):
-    """Base class of a policy that orders. Each method has a neutral default: override what you need.
+    """Base class of a policy that orders. Methods have neutral defaults: override what you need.
 
     All methods run in the engine's thread, must return at once, and may change nothing but
     `ClassState.state` and their own attributes. One that raises, or returns what is no rank, is

@@ -38,13 +38,13 @@ class Request:
     """The record. `total` counts known and in-flight tokens, `computed` those planned so far.
 
     total - computed positions are still to be planned: 1 while decoding. `unseen` tokens are
-    sampled in steps that have not been collected. `ends` holds all ids that end it. `fed` is the position of the token that the
-    device sampled last on the request's seat.
+    sampled in steps that have not been collected. `ends` holds all ids that end it. `fed` is the
+    position of the token that the device sampled last on the request's seat.
     """
 
     __slots__ = (
-        "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids", "failure", "fed",
-        "finish",
+        "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids",
+        "failure", "fed", "finish",
         "group", "handle", "id", "index", "leaf", "max_tokens", "num_cached", "num_preemptions",
         "output", "params", "progress_mark", "prompt", "prompt_scores", "recompute_until", "seat",
         "seed", "status", "total", "unseen", "view",

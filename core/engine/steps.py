@@ -106,7 +106,7 @@ class Executor(Protocol):
         """How many steps may be in flight while the next is planned; 0 = submitting waits."""
 
     def forward(self, plan: StepPlan) -> Any:
-        """Start the step up to its logits; returns a ticket. May raise: the step's requests fail."""
+        """Start the step up to its logits; gives a ticket. Raising fails the step's requests."""
 
     def sample(self, ticket: Any, late: Late) -> None:
         """Start sampling of the step. Called once per ticket, in order."""

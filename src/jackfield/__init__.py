@@ -8,8 +8,8 @@ __all__ = ["LLM", "AsyncLLM", "RequestOutput", "SamplingParams", "__version__"]
 if TYPE_CHECKING:
     from jackfield.core.api import SamplingParams
     from jackfield.core.async_llm import AsyncLLM
-    from jackfield.core.llm import LLM
     from jackfield.core.front.outputs import RequestOutput
+    from jackfield.core.llm import LLM
 
 _LAZY = {
     "LLM": "jackfield.core.llm",
