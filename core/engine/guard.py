@@ -12,7 +12,7 @@ WINDOW = 10_000
 LONGEST_SHOWN = 200
 
 
-class OutOfContract(Exception):  # noqa: N818
+class OutOfContract(Exception):
     """An answer breaks the contract of its hook; the message says how."""
 
 

@@ -37,17 +37,18 @@ ALLOWED = {
 class Request:
     """The record. `total` counts known and in-flight tokens, `computed` those planned so far.
 
-    total - computed positions are still to be planned: 1 while decoding. `unseen` tokens are
-    sampled in steps that have not been collected. `ends` holds all ids that end it. `fed` is the
-    position of the token that the device sampled last on the request's seat.
+    total - computed positions are still to be planned: 1 while decoding. `room` positions fit its
+    blocks. `unseen` tokens are sampled in steps that have not been collected. `ends` holds all
+    ids that end it, `limit` is the longest it gets. `fed` is the position of the token that the
+    device sampled last on its seat.
     """
 
     __slots__ = (
         "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids",
-        "failure", "fed", "finish",
-        "group", "handle", "id", "index", "leaf", "max_tokens", "num_cached", "num_preemptions",
-        "output", "params", "progress_mark", "prompt", "prompt_scores", "recompute_until", "seat",
-        "seed", "status", "total", "unseen", "view",
+        "failure", "fed", "finish", "group", "handle", "id", "index", "leaf", "limit",
+        "max_tokens", "num_cached", "num_preemptions", "output", "params", "progress_mark",
+        "prompt", "prompt_scores", "recompute_until", "room", "seat", "seed", "status", "total", "unseen",
+        "view",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class Request:
         self.arrival = arrival
         self.seed = seed
         self.max_tokens = max_tokens
+        self.limit = len(prompt) + max_tokens
         self.eos_ids = frozenset() if params.ignore_eos else eos_ids
         self.ends = self.eos_ids | frozenset(params.stop_token_ids or ())
         self.output: list[int] = []
@@ -83,6 +85,7 @@ class Request:
         self.seat = NO_SEAT
         self.fed = NO_POSITION
         self.blocks: list[int] = []
+        self.room = 0
         self.num_preemptions = 0
         self.num_cached = 0
         self.progress_mark = 0
@@ -109,7 +112,7 @@ class Request:
     @property
     def need(self) -> int:
         """Positions that could be planned now; 0 when the answer's last token is under way."""
-        if self.max_tokens and self.num_sampled >= self.max_tokens:
+        if self.max_tokens and self.total >= self.limit:
             return 0
         return self.total - self.computed
 

@@ -99,7 +99,7 @@ class Scheduler:
         decodes, prompts = [], []
         for request in self._planner.running.values():
             if request.fed == request.computed:
-                if request.total - len(request.prompt) < request.max_tokens:
+                if request.total < request.limit:
                     decodes.append(request)
             elif request.need:
                 prompts.append(request)
@@ -137,14 +137,16 @@ class Scheduler:
         self, now: float, caps: Caps, decodes: list[Request], outcome: Outcome
     ) -> None:
         planner = self._planner
-        block_size = planner.pool.block_size
-        for request in decodes[: min(caps.tokens, caps.seqs)]:
+        decodes = decodes[: min(caps.tokens, caps.seqs)]
+        full = [request for request in decodes if request.computed >= request.room]
+        if len(full) <= planner.pool.num_free:
+            planner.decode(decodes)
+            return
+        for request in decodes:
             if outcome.preempted and request.handle not in planner.running:
                 continue
-            full = request.computed >= len(request.blocks) * block_size
-            if full and not self._make_room(now, request, outcome):
-                continue
-            planner.decode(request)
+            if request.computed < request.room or self._make_room(now, request, outcome):
+                planner.decode((request,))
 
     def _make_room(self, now: float, request: Request, outcome: Outcome) -> bool:
         """One block for a decode: a free one, or one that a preempted request held."""
@@ -259,8 +261,7 @@ class Scheduler:
         return self._planner.admission_blocks(oldest) <= self._planner.pool.num_free
 
     def _has_block(self, request: Request) -> bool:
-        room = len(request.blocks) * self._planner.pool.block_size
-        return request.computed < room or self._planner.pool.num_free > 0
+        return request.computed < request.room or self._planner.pool.num_free > 0
 
     def _work(self) -> dict[Node, Work]:
         total: dict[Node, Work] = {}

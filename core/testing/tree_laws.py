@@ -34,11 +34,15 @@ class OneClass(Discipline[None]):
         return "all"
 
 
-class Halves(Discipline[None]):
-    """A level that splits by tier; the first tier goes first."""
+class Tiers(Discipline[None]):
+    """A level that splits by tier; they take turns."""
 
     def classify(self, request: RequestView) -> Hashable:
         return request.context.tier
+
+
+class Halves(Tiers):
+    """The first tier goes first."""
 
     def rank(self, cls: ClassState[None], now: float) -> float:
         return float(cls.key == "second")
@@ -187,13 +191,15 @@ def check_restriction(make: Factory) -> None:
 
 
 def _first_tier(make: Factory, noise: bool) -> list[int]:
-    steps = Walk([Halves(PolicyConfig(), _context()), *_stack(make)], 0)
+    steps = Walk([Tiers(PolicyConfig(), _context()), *_stack(make)], 0)
     for handle in range(0, 120, 2):
-        steps.push(handle, "first")
         if noise:
             steps.push(handle + 1, "second")
+        steps.push(handle, "first")
         if handle % 3 == 0:
             steps.admit()
+            while steps.admitted[-1].context.tier != "first":
+                steps.admit()
             steps.charge()
     while steps.waiting:
         steps.admit()
