@@ -47,8 +47,8 @@ class Request:
         "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids",
         "failure", "fed", "finish", "group", "handle", "id", "index", "leaf", "limit",
         "max_tokens", "num_cached", "num_preemptions", "output", "params", "progress_mark",
-        "prompt", "prompt_scores", "recompute_until", "room", "seat", "seed", "status", "total", "unseen",
-        "view",
+        "prompt", "prompt_scores", "recompute_until", "room", "seat", "seed", "status", "total",
+        "unseen", "view",
     )  # fmt: skip
 
     def __init__(

@@ -56,7 +56,7 @@ def test_progress_is_counted_when_the_step_is_sealed(planner: Planner) -> None:
     planner.commit()
     assert (request.computed, request.total, request.unseen) == (4, 5, 1)
     assert request.decodes
-    planner.decode(request)
+    planner.decode([request])
     plan, _ = planner.commit()
     assert plan is not None and plan.num_decodes == 1
     assert plan.slices[0].start == 4 and plan.slices[0].tokens is None
@@ -138,7 +138,7 @@ def test_the_oldest_and_those_without_progress_are_not_preemptible(planner: Plan
     assert planner.preemptible() == [third], "six positions were there before"
     planner.settle(second, 1, [1])
     for _ in range(3):
-        planner.decode(second)
+        planner.decode([second])
         planner.commit()
         planner.settle(second, 1, [1])
     assert planner.preemptible() == [second, third]
