@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from jackfield.core.api import (
     CacheAxis,
     CacheLayout,
+    Discipline,
     ModelSpec,
     PluginContractError,
     PolicyContext,
@@ -28,7 +29,7 @@ from jackfield.core.executors.device import choose_device, choose_dtype, set_thr
 from jackfield.core.executors.loading import Loaded, Order, limits_for, load
 from jackfield.core.host.config import Config
 from jackfield.core.host.sources import Resolved
-from jackfield.core.host.stack import Stack, build_stack, load_model_class
+from jackfield.core.host.stack import Named, Stack, build_stack, load_model_class
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
@@ -95,8 +96,10 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     eos_ids = folder.eos_ids(tokenizer.eos_token_id if tokenizer else None)
     engine = _engine(config, loaded, stack, spec, block_size, eos_ids, clock)
     defaults = _sampling_defaults(config, folder)
+    notices = _template_notices(tokenizer)
+    seconds = time.monotonic() - started
     summary = Summary.of(
-        order, loaded, stack, chosen.found, eos_ids, defaults, time.monotonic() - started
+        order, loaded, stack, chosen.found, eos_ids, defaults, notices, seconds
     )
     return Assembly(engine, tokenizer, clock, resolved, spec, stack, defaults, summary)
 
@@ -126,6 +129,14 @@ def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
     if config.model.skip_tokenizer_init:
         return None
     return Tokenizer.load(Path(config.model.tokenizer or folder).expanduser())
+
+
+def _template_notices(tokenizer: Tokenizer | None) -> list[str]:
+    """A template that fails for everybody should not wait for the first request to say so."""
+    if tokenizer is None or tokenizer.chat_template is None:
+        return []
+    complaint = tokenizer.chat_template.trial()
+    return [] if complaint is None else [f"a plain chat fails: {complaint}"]
 
 
 def _block_size(stack: Stack, max_model_len: int) -> int:
@@ -171,7 +182,10 @@ def policies(config: Config, stack: Stack) -> Policies:
     engine = config.engine
     names = [named.name for named in (*stack.disciplines, *stack.advisors)]
     guards = {name: Guard(name, engine.fault_limit, engine.hook_budget) for name in names}
-    levels = [Level(named.name, named.plugin, guards[named.name]) for named in stack.disciplines]
+    levels = [
+        Level(named.name, discipline, guards[named.name])
+        for named, discipline in _levels(stack.disciplines)
+    ]
     hooks = {
         hook: [
             Advisor(found.plugin, found.call, guards[found.plugin])
@@ -181,3 +195,13 @@ def policies(config: Config, stack: Stack) -> Policies:
     }
     return Policies(levels, Advice(hooks), list(guards.values()))
 
+
+def _levels(
+    disciplines: Sequence[Named[Discipline[Any]]],
+) -> Iterator[tuple[Named[Discipline[Any]], Discipline[Any]]]:
+    """Each discipline is a level; the last one is two if it makes classes and orders in them."""
+    for named in disciplines:
+        yield named, named.plugin
+    last = disciplines[-1]
+    if type(last.plugin).classify is not Discipline.classify:
+        yield last, last.plugin

@@ -1,6 +1,6 @@
 """What was started, on one screen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,9 +44,10 @@ class Summary:
         model: Found,
         eos_ids: frozenset[int],
         sampling: Mapping[str, Any],
+        further: Sequence[str],
         seconds: float,
     ) -> "Summary":
-        """Collect what the parts decided."""
+        """Collect what the parts decided. further: notices of others."""
         limits = loaded.limits
         tokens = loaded.num_blocks * order.block_size
         return Summary(
@@ -69,7 +70,7 @@ class Summary:
             max_num_batched_tokens=limits.max_tokens,
             full_context_concurrency=round(tokens / limits.max_model_len, 1),
             ready_seconds=round(seconds, 2),
-            notices=_notices(order, loaded),
+            notices=[*_notices(order, loaded), *further],
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,10 +110,7 @@ def _plugin(found: Found) -> str:
 
 
 def _notices(order: Order, loaded: Loaded) -> list[str]:
-    passed = [
-        f"{entry.operation}: {entry.plugin} does not serve it ({'; '.join(entry.reasons)})"
-        for entry in loaded.table.passed
-    ]
+    passed = _passed_over(loaded)
     operations = loaded.table.operations
     notes = [
         f"{name}: {note}"
@@ -126,3 +124,14 @@ def _notices(order: Order, loaded: Loaded) -> list[str]:
     if ignored:
         notes.append(f"generation_config.json: no effect have {', '.join(ignored)}")
     return [*passed, *notes]
+
+
+def _passed_over(loaded: Loaded) -> list[str]:
+    """One sentence per plugin and reason, whatever the number of operations."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for entry in loaded.table.passed:
+        grouped.setdefault((entry.plugin, "; ".join(entry.reasons)), []).append(entry.operation)
+    return [
+        f"kernel {plugin} does not serve {', '.join(operations)}: {reasons}"
+        for (plugin, reasons), operations in grouped.items()
+    ]

@@ -60,7 +60,10 @@ class SchedulerHooks:
 
     @hookspec
     def quota(self, plan: QuotaView) -> Quota:
-        """Limit how much of each prompt the step computes. Called once per step with prompts.
+        """Limit how much of each prompt the step computes.
+
+        Called at most twice per step: for prompts of running requests, then for those of requests
+        that are being admitted.
 
         Fold: the smallest number per request. Decodes are never listed. At least one request
         keeps one position. Budget: 15 us.

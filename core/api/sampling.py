@@ -11,6 +11,7 @@ MAX_SEED = 2**63 - 1
 MAX_LOGPROBS = 20
 MAX_ANSWERS = 16_384
 MAX_STOPS = 256
+SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +86,10 @@ class SamplingParams:
         for name in names:
             if not isinstance(getattr(self, name), bool):
                 _refuse(name, f"must be true or false, not {getattr(self, name)!r}")
-        if self.stop_strings and not self.detokenize:
-            _refuse("stop", "needs detokenize=True; use stop_token_ids without it")
 
     def _check_lists(self) -> None:
         if self.stop is not None:
-            _strings("stop", self.stop_strings)
+            self._check_stop(self.stop)
         if self.bad_words is not None:
             _strings("bad_words", _sequence("bad_words", self.bad_words))
         for name in ("stop_token_ids", "allowed_token_ids"):
@@ -101,6 +100,11 @@ class SamplingParams:
             _refuse("allowed_token_ids", "is empty, so nothing could be sampled; leave it out")
         if self.logit_bias is not None:
             self._check_logit_bias(self.logit_bias)
+
+    def _check_stop(self, stop: str | Sequence[str]) -> None:
+        _strings("stop", [stop] if isinstance(stop, str) else _sequence("stop", stop))
+        if stop and not self.detokenize:
+            _refuse("stop", "needs detokenize=True; use stop_token_ids without it")
 
     @staticmethod
     def _check_logit_bias(bias: Mapping[int, float]) -> None:
@@ -130,27 +134,37 @@ class SamplingParams:
 FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
+def _shown(value: Any) -> str:
+    """Short, whatever a caller sends; integers of thousands of digits have no text at all."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 def _refuse(name: str, problem: str, *, param: str | None = None) -> None:
     raise RequestError(f"{name} {problem}", param=param or name)
 
 
 def _integer(name: str, value: Any, low: int, high: int, *, param: str | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        _refuse(name, f"must be an integer, not {value!r}", param=param)
+        _refuse(name, f"must be an integer, not {_shown(value)}", param=param)
     if not low <= value <= high:
-        _refuse(name, f"must be between {low} and {high}, got {value}", param=param)
+        _refuse(name, f"must be between {low} and {high}, got {_shown(value)}", param=param)
 
 
 def _number(name: str, value: Any, low: float, high: float, *, param: str | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(name, f"must be a number, not {value!r}", param=param)
-    if not math.isfinite(value) or not low <= value <= high:
-        _refuse(name, f"must be a finite number between {low} and {high}, got {value}", param=param)
+        _refuse(name, f"must be a number, not {_shown(value)}", param=param)
+    if not low <= value <= high or not math.isfinite(value):
+        problem = f"must be a finite number between {low} and {high}, got {_shown(value)}"
+        _refuse(name, problem, param=param)
 
 
 def _sequence(name: str, value: Any) -> Sequence[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        _refuse(name, f"must be a list, not {value!r}")
+        _refuse(name, f"must be a list, not {_shown(value)}")
     return list(value)
 
 
@@ -159,4 +173,4 @@ def _strings(name: str, values: Sequence[Any]) -> None:
         _refuse(name, f"has {len(values)} entries; at most {MAX_STOPS} are allowed")
     for value in values:
         if not isinstance(value, str) or not value:
-            _refuse(name, f"holds {value!r}; every entry must be a non-empty string")
+            _refuse(name, f"holds {_shown(value)}; every entry must be a non-empty string")

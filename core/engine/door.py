@@ -9,6 +9,7 @@ from jackfield.core.api import (
     RequestError,
     SamplingParams,
 )
+from jackfield.core.engine.guard import shown
 from jackfield.core.engine.messages import NewRequest
 
 
@@ -41,7 +42,7 @@ class Door:
         for index, token in enumerate(prompt):
             if type(token) is not int or not 0 <= token < size:
                 raise RequestError(
-                    f"prompt token {index} is {token!r}; token ids of this model are integers "
+                    f"prompt token {index} is {shown(token)}; token ids of this model are integers "
                     f"from 0 to {size - 1}",
                     param="prompt",
                 )
@@ -62,8 +63,8 @@ class Door:
             known = all(type(token) is int and 0 <= token < size for token in sequence)
             if not len(sequence) or not known:
                 raise RequestError(
-                    f"bad_words holds the token sequence {list(sequence)}; each needs at least "
-                    f"one token id, from 0 to {size - 1}",
+                    f"bad_words holds the token sequence {shown(list(sequence))}; each needs at "
+                    f"least one token id, from 0 to {size - 1}",
                     param="bad_words",
                 )
 

@@ -92,4 +92,4 @@ def _as_it_is(answer: Any) -> Any:
 
 
 def _name(hook: Callable[..., Any]) -> str:
-    return str(getattr(hook, "__name__", type(hook).__name__))
+    return str(getattr(hook, "__name__", type(hook).__name__)).lstrip("_")

@@ -138,6 +138,7 @@ class Lifecycle:
 
     def planned(self, outcome: Outcome) -> None:
         """Bookkeeping after a step was planned."""
+        self.metrics.recomputed_tokens += outcome.recomputed
         for request, by in outcome.admitted:
             self.metrics.admissions += 1
             self.metrics.valve_admissions += by == "valve"

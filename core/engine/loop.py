@@ -16,7 +16,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.advice import Advice
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.collect import collect
-from jackfield.core.engine.decisions import Decision, DecisionLog
+from jackfield.core.engine.decisions import Action, Decision, DecisionLog
 from jackfield.core.engine.door import Door, DoorLimits
 from jackfield.core.engine.group import Group
 from jackfield.core.engine.guard import Guard
@@ -108,6 +108,7 @@ class Engine:
         self._in_flight: deque[InFlight] = deque()
         self._next_handle = 0
         self._stopped: str | None = None
+        self._reported: set[Guard] = set()
         self._in_step = False
 
     @property
@@ -211,10 +212,24 @@ class Engine:
             )
 
     def _drain(self) -> None:
+        self._report_faults()
         self.lifecycle.fall_back()
         self.lifecycle.wake_due()
         arrivals, self._arrivals = self._arrivals, []
         self.lifecycle.arrive(arrivals)
+
+    def _report_faults(self) -> None:
+        """Write down, once, that a plugin was switched off."""
+        for guard in self._policies.guards:
+            if guard.off and guard not in self._reported:
+                self._reported.add(guard)
+                reason = guard.last_fault or "it used up its faults"
+                self.log.add(
+                    Decision(
+                        self._clock.now(), self._planner.number, "", Action.FAULT, reason,
+                        guard.plugin,
+                    )
+                )  # fmt: skip
 
     def _submit(self) -> None:
         started = perf_counter()

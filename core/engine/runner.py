@@ -25,6 +25,10 @@ from jackfield.core.engine.steps import Late, Slice, StepPlan, StepResult, Token
 
 SCORE_ROWS = 64
 NOTHING_LEFT = "its masks leave no token that could be sampled"
+NO_NUMBERS = (
+    "the model computed logits that are no numbers; the checkpoint holds such weights, or they "
+    "overflow in this dtype"
+)
 
 
 class LoadedModel(NamedTuple):
@@ -136,9 +140,14 @@ class Runner:
         counts = [part.samples for part in ticket.plan.slices]
         if ticket.drawn is None:
             return StepResult([], counts, prompt_scores=ticket.prompt_scores)
-        failures = {ticket.slices[row].handle: NOTHING_LEFT for row in ticket.drawn.impossible}
         tokens = ticket.drawn.tokens_R.tolist()
+        failures = self._failures(ticket.slices, ticket.drawn)
         return StepResult(tokens, counts, ticket.drawn.scores, ticket.prompt_scores, failures)
+
+    def _failures(self, slices: Sequence[Slice], drawn: Drawn) -> dict[int, str]:
+        unsound = drawn.unsound_R.tolist()
+        found = {slices[row].handle: NO_NUMBERS for row, bad in enumerate(unsound) if bad}
+        return found | {slices[row].handle: NOTHING_LEFT for row in drawn.impossible}
 
 
 class _Attention:

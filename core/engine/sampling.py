@@ -17,11 +17,15 @@ from jackfield.core.engine.steps import Join, Late, Slice, TokenScore
 
 
 class Drawn(NamedTuple):
-    """Tokens on the device, scores by row, and rows from which nothing could be drawn."""
+    """Tokens on the device, scores by row, and rows from which nothing could be drawn.
+
+    unsound_R: on the device, whether the logit of the token is no number.
+    """
 
     tokens_R: Tensor
     scores: dict[int, TokenScore]
     impossible: list[int]
+    unsound_R: Tensor
 
 
 class Sampler:
@@ -66,7 +70,8 @@ class Sampler:
         for row, seat in enumerate(seats):
             if seat in self._edits:
                 self._edits[seat].sampled(tokens_R[row : row + 1])
-        return Drawn(tokens_R, self._score(raw, tokens_R, seats), impossible)
+        unsound_R = logits_RV.gather(1, tokens_R.unsqueeze(1)).isnan().squeeze(1)
+        return Drawn(tokens_R, self._score(raw, tokens_R, seats), impossible, unsound_R)
 
     def _edit(
         self, logits_RV: Tensor, slices: Sequence[Slice], sampled: Sequence[int], late: Late
@@ -80,7 +85,7 @@ class Sampler:
                 edits.apply(logits_RV[row], sampled[row])
             if banned:
                 logits_RV[row, list(banned)] = MASKED
-            if not bool((logits_RV[row] > MASKED).any()):
+            if bool((logits_RV[row] <= MASKED).all()):
                 impossible.append(row)
                 logits_RV[row].zero_()
         return impossible

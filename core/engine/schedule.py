@@ -49,12 +49,14 @@ class Preemption(NamedTuple):
 class Outcome:
     """What planning did beside granting: for the log, the events and the queues.
 
-    waits: why the head of the queue was not admitted; None when nobody waits on.
+    waits: why the head of the queue was not admitted; None when nobody waits on. recomputed:
+    granted positions that were computed before.
     """
 
     admitted: list[tuple[Request, str]] = field(default_factory=list)
     preempted: list[Preemption] = field(default_factory=list)
     waits: str | None = None
+    recomputed: int = 0
     stalled: bool = False
 
 
@@ -128,10 +130,15 @@ class Scheduler:
         if outcome.preempted:
             outcome.waits = "memory is short"
             prompts = [request for request in prompts if request.handle in self._planner.running]
-        else:
-            prompts = prompts + self._admissions(now, caps, room, prompts, outcome, advised)
-        limits = self._quota(now, prompts, room) if advised and prompts else {}
-        self._grant_prompts(prompts, limits, caps, room)
+        limits = self._quota(now, prompts, room) if advised else {}
+        if not outcome.preempted:
+            # What the quota takes from running prompts is there for those who wait.
+            left = room.after(prompts, limits)
+            admitted = self._admissions(now, caps, left, outcome, advised)
+            if advised and admitted:
+                limits |= self._quota(now, admitted, left)
+            prompts = prompts + admitted
+        self._grant_prompts(prompts, limits, caps, room, outcome)
 
     def _grant_decodes(
         self, now: float, caps: Caps, decodes: list[Request], outcome: Outcome
@@ -184,16 +191,14 @@ class Scheduler:
         self,
         now: float,
         caps: Caps,
-        room: "Room",
-        prompts: list[Request],
+        left: "Room",
         outcome: Outcome,
         advised: bool,
     ) -> list[Request]:
-        planner = self._planner
         admitted: list[Request] = []
-        tokens = room.tokens - sum(request.need for request in prompts)
+        tokens = left.tokens
         while self._tree:
-            outcome.waits = _limit(planner, caps, room, tokens, len(admitted), len(prompts))
+            outcome.waits = _limit(self._planner, caps, left, tokens, len(admitted))
             if outcome.waits is not None:
                 break
             request, by = self._next(now, advised)
@@ -226,7 +231,7 @@ class Scheduler:
         outcome.admitted.append((request, by))
 
     def _quota(self, now: float, prompts: list[Request], room: "Room") -> dict[int, int]:
-        if not self._advice.wants_quota:
+        if not prompts or not self._advice.wants_quota:
             return {}
         needs = tuple(PrefillNeed(request.view, request.need) for request in prompts)
         limits = self._advice.quota(QuotaView(now, needs, room.tokens))
@@ -235,7 +240,12 @@ class Scheduler:
         return limits
 
     def _grant_prompts(
-        self, prompts: list[Request], limits: dict[int, int], caps: Caps, room: "Room"
+        self,
+        prompts: list[Request],
+        limits: dict[int, int],
+        caps: Caps,
+        room: "Room",
+        outcome: Outcome,
     ) -> None:
         partial = 0
         for request in prompts[: room.seqs]:
@@ -246,6 +256,7 @@ class Scheduler:
                 partial += 1
                 if partial > caps.partial_prefills:
                     continue
+            outcome.recomputed += _again(request, length)
             self._planner.grant(request, length)
             room.tokens -= length
 
@@ -287,22 +298,32 @@ class Room:
         tokens = min(caps.tokens - used, caps.prefill_tokens, planner.tokens_left)
         return Room(max(tokens, 0), max(caps.seqs - used, 0))
 
+    def after(self, prompts: list[Request], limits: dict[int, int]) -> "Room":
+        """What is left when these prompts get what they need, or what they are limited to."""
+        needs = [min(one.need, limits.get(one.handle, UNLIMITED)) for one in prompts]
+        return Room(max(self.tokens - sum(needs), 0), max(self.seqs - len(prompts), 0))
+
 
 def _limit(
-    planner: Planner, caps: Caps, room: Room, tokens: int, admitted: int, prompts: int
+    planner: Planner, caps: Caps, left: Room, tokens: int, admitted: int
 ) -> str | None:
     """Why nobody more can be admitted in this step; None = somebody can."""
     if not planner.seats_left:
         return "no free seat"
-    if tokens <= 0 or prompts + admitted >= room.seqs:
+    if tokens <= 0 or admitted >= left.seqs:
         return "the step is full"
     if admitted >= caps.new_seqs:
         return "admissions of the step are limited"
     return None
 
 
+def _again(request: Request, length: int) -> int:
+    """How many of the next positions were computed before, and lost in a preemption."""
+    return min(max(request.recompute_until - request.computed, 0), length)
+
+
 def _work_of(request: Request, known: int, decoded: int) -> Work:
-    again = min(max(request.recompute_until - request.computed, 0), known)
+    again = _again(request, known)
     cached = request.num_cached if known and request.computed == request.num_cached else 0
     return Work(prefill=known - again, decode=decoded, cached=cached, recompute=again)
 

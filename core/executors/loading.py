@@ -26,11 +26,12 @@ from jackfield.core.engine.runner import LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
 from jackfield.core.executors.single import SingleDevice
 from jackfield.core.host.config import Config
-from jackfield.core.kv.sizing import GIB, PoolWish, count_blocks
+from jackfield.core.kv.sizing import GIB, Budget, Memory, PoolWish, count_blocks, share_of
 from jackfield.core.kv.storage import allocate, bytes_per_block
 
 CPU_POOL = 4 * GIB
 CPU_SHARE = 0.4
+CPU_ORIGIN = f"the pool takes {CPU_SHARE:g} of what is free, at most {CPU_POOL // GIB} GiB"
 CPU_TOKENS = 2048
 GPU_TOKENS = 8192
 FLOAT32_BYTES = 4
@@ -61,6 +62,7 @@ class Order(NamedTuple):
 def load(order: Order, config: Config, progress: Progress) -> Loaded:
     """Bind kernels, take the weights, allocate the pool. Raises `JackfieldError`s that say why."""
     spec = order.spec
+    before = memory_of(order.device)
     kv_specs = [_kv_spec(order, group.window) for group in spec.groups]
     op_spec = OpSpec(order.dtype, spec.hidden_size, spec.head_dim, spec.vocab_size)
     table = bind(order.kernels, op_spec, kv_specs, order.device)
@@ -69,7 +71,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
     block_bytes = bytes_per_block(spec.groups, layouts)
     limits = limits_for(config, spec, order.device)
-    num_blocks = _count(order, config, limits, block_bytes, attention.workspace)
+    num_blocks = _count(order, config, limits, block_bytes, attention.workspace, before)
     limits = _fit_context(config, limits, num_blocks * order.block_size)
     layers = allocate(spec.groups, layouts, spec.softmax_scale, num_blocks, order.device)
     loaded = LoadedModel(
@@ -122,17 +124,22 @@ def limits_for(config: Config, spec: ModelSpec, device: torch.device) -> Limits:
 
 
 def _count(
-    order: Order, config: Config, limits: Limits, block_bytes: int, workspace: Any
+    order: Order,
+    config: Config,
+    limits: Limits,
+    block_bytes: int,
+    workspace: Any,
+    before: Memory,
 ) -> int:
     blocks_per_seq = -(-limits.max_model_len // order.block_size)
     memory = memory_of(order.device)
     scratch = workspace(BatchLimits(limits.max_tokens, limits.max_seqs, blocks_per_seq))
     scratch += _activations(order.spec, limits)
     if order.device.type == "cpu":
-        budget = min(CPU_POOL, int(memory.free * CPU_SHARE))
+        budget = Budget(min(CPU_POOL, int(memory.free * CPU_SHARE)), CPU_ORIGIN)
     else:
-        used = memory.total - memory.free
-        budget = int(memory.total * config.cache.memory_fraction) - used - scratch
+        own = max(before.free - memory.free, 0)
+        budget = share_of(memory, config.cache.memory_fraction, own, scratch)
     wish = PoolWish(config.cache.num_blocks, config.cache.memory)
     return count_blocks(wish, memory, block_bytes, blocks_per_seq * limits.max_seqs, budget)
 

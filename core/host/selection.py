@@ -93,7 +93,8 @@ def _stack(names: list[str], catalogues: Catalogues) -> list[Loaded]:
 
 
 def _orders_leaf(cls: Any) -> bool:
-    return cls.key is not Discipline.key
+    """Whether it orders requests, not only classes of them."""
+    return cls.key is not Discipline.key or cls.keep is not Discipline.keep
 
 
 def _advisors(names: list[str], catalogues: Catalogues) -> list[Loaded]:

@@ -21,10 +21,30 @@ class PoolWish(NamedTuple):
     memory: int | None
 
 
+class Budget(NamedTuple):
+    """What the pool may take when the configuration names no size. origin: where it comes from."""
+
+    bytes: int
+    origin: str
+
+
+def share_of(memory: Memory, fraction: float, own: int, scratch: int) -> Budget:
+    """A fraction of the device, less what this process holds and what a step needs beside it.
+
+    What other processes hold counts only where they leave less than that.
+    """
+    left = min(int(memory.total * fraction) - own, memory.free) - scratch
+    origin = (
+        f"{fraction:g} of the device, less {_gib(own)} held by this process and "
+        f"{_gib(scratch)} for a step, leaves {_gib(max(left, 0))}"
+    )
+    return Budget(max(left, 0), origin)
+
+
 def count_blocks(
-    wish: PoolWish, memory: Memory, bytes_per_block: int, most_useful: int, default_memory: int
+    wish: PoolWish, memory: Memory, bytes_per_block: int, most_useful: int, default: Budget
 ) -> int:
-    """Blocks for the pool: what is asked, else what fits `default_memory` and is of any use.
+    """Blocks for the pool: what is asked, else what fits the default and is of any use.
 
     most_useful: blocks that the largest allowed load could fill. Raises `CapacityError` with all
     numbers when not even one block fits, or when more is asked than is free.
@@ -32,13 +52,19 @@ def count_blocks(
     if wish.num_blocks is not None:
         blocks = wish.num_blocks
     else:
-        budget = default_memory if wish.memory is None else wish.memory
+        budget = default.bytes if wish.memory is None else wish.memory
         blocks = min(budget // bytes_per_block, most_useful)
-    needed = blocks * bytes_per_block
+    needed = max(blocks, 1) * bytes_per_block
     if blocks < 1 or needed > memory.free:
+        asked = wish.num_blocks is not None or wish.memory is not None
         raise CapacityError(
-            f"the KV pool does not fit: {blocks} blocks of {bytes_per_block:,} bytes need "
-            f"{needed / GIB:.2f} GiB, {memory.free / GIB:.2f} of {memory.total / GIB:.2f} GiB are "
-            f"free; set cache.memory or cache.num_blocks, or lower model.max_model_len"
+            f"the KV pool does not fit: {max(blocks, 1)} blocks of {bytes_per_block:,} bytes need "
+            f"{_gib(needed)}, {_gib(memory.free)} of {_gib(memory.total)} are free"
+            f"{'' if asked else f'; {default.origin}'}; set cache.memory or cache.num_blocks, or "
+            f"lower model.max_model_len"
         )
     return blocks
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.2f} GiB"

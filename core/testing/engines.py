@@ -98,11 +98,18 @@ def make_engine(
 def with_leaf(
     disciplines: Sequence[Discipline[Any]], context: PolicyContext
 ) -> list[Discipline[Any]]:
-    """The stack, with a leaf first come first served below it unless the last one is a leaf."""
-    last = type(disciplines[-1]) if disciplines else None
-    if last is None or (last.classify is not Discipline.classify and last.key is Discipline.key):
-        return [*disciplines, Discipline(PolicyConfig(), context)]
-    return list(disciplines)
+    """The stack as it is built from a configuration: it ends in a leaf.
+
+    The last discipline is the leaf if it makes no classes. If it makes classes and orders inside
+    them it is two levels; if it only makes classes, a leaf first come first served is below it.
+    """
+    if not disciplines:
+        return [Discipline(PolicyConfig(), context)]
+    last = disciplines[-1]
+    if type(last).classify is Discipline.classify:
+        return list(disciplines)
+    orders = type(last).key is not Discipline.key or type(last).keep is not Discipline.keep
+    return [*disciplines, last if orders else Discipline(PolicyConfig(), context)]
 
 
 def expected_answer(

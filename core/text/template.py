@@ -65,6 +65,14 @@ class ChatTemplate:
         text = _render(self._templates[name], variables)
         return text if last is None else _cut_at_end(text, last)
 
+    def trial(self) -> str | None:
+        """What the template says against one plain message of a user; None if it renders."""
+        try:
+            self.render([{"role": "user", "content": "Hello"}])
+        except RequestError as error:
+            return str(error)
+        return None
+
     def _choose(self, tools: object) -> str:
         if tools is not None and "tool_use" in self._templates:
             return "tool_use"

@@ -80,6 +80,17 @@ class Tokenizer:
             ) from error
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
+    def spans(self, text: str, ids: Sequence[int]) -> list[tuple[int, int]] | None:
+        """From which characters of `text` each of its `ids` comes: start and end.
+
+        Tokens that were added to the text have equal ones. None if `text` has other ids.
+        """
+        for added in (True, False):
+            found = self._backend.encode(text, add_special_tokens=added)
+            if found.ids == list(ids):
+                return list(found.offsets)
+        return None
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of `ids`; ids that name no token add nothing, broken bytes become U+FFFD."""
         known = [index for index in ids if 0 <= index <= MAX_ID]

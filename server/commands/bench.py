@@ -70,8 +70,8 @@ def throughput_command(
     """Run a fixed workload and count tokens per second.
 
     The share of the roofline compares with the time that reading memory and multiplying would
-    take at the speeds measured at the start, if nothing else took any. With --json, each run
-    is one line.
+    take at the speeds measured at the start, if nothing else took any; above 100% the device was
+    busy with something else while it was measured. With --json, each run is one line.
     """
     if shape is not None and "model" in engine.flags:
         raise ConfigError("--shape and --model are both given; leave one of them out")

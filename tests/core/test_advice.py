@@ -71,7 +71,8 @@ def test_the_strictest_verdict_holds() -> None:
 
 def test_the_tightest_shape_holds() -> None:
     advice, _ = advice_of(
-        "shape", [("a", Shape(tokens=9, reserve_blocks=1)), ("b", Shape(5, seqs=2, reserve_blocks=3))]
+        "shape",
+        [("a", Shape(tokens=9, reserve_blocks=1)), ("b", Shape(5, seqs=2, reserve_blocks=3))],
     )
     assert advice.shape(STEP) == Shape(tokens=5, seqs=2, reserve_blocks=3)
 

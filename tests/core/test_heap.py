@@ -18,7 +18,7 @@ def bound(heap: LazyHeap[int]) -> int:
 
 
 @given(operations)
-def test_first_is_the_smallest_key_then_the_earliest(operations: list[tuple[str, int, int]]) -> None:
+def test_first_is_the_smallest_then_the_earliest(operations: list[tuple[str, int, int]]) -> None:
     heap: LazyHeap[int] = LazyHeap()
     model: dict[int, tuple[int, int]] = {}
     for time, (name, item, key) in enumerate(operations):

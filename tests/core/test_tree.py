@@ -149,7 +149,7 @@ def test_a_policy_without_an_order_is_found() -> None:
 
 
 def tree_of(*stack: type[Discipline[Any]]) -> WaitingTree:
-    return WaitingTree([Level(d.__name__, one, Guard("", 3, 60.0)) for d, one in zip(stack, build(stack), strict=True)])
+    return WaitingTree([Level("level", one, Guard("", 3, 60.0)) for one in build(stack)])
 
 
 def test_idle_classes_without_state_are_forgotten() -> None:
@@ -182,7 +182,8 @@ def test_idle_classes_with_state_keep_it() -> None:
 def test_a_class_that_was_idle_starts_at_the_least_of_the_others() -> None:
     tree = tree_of(ByTenant, Discipline)
     busy = make_request(0)
-    other = next(r for r in map(make_request, range(1, 99)) if r.context.tenant != busy.context.tenant)
+    requests = [make_request(handle) for handle in range(1, 99)]
+    other = next(one for one in requests if one.context.tenant != busy.context.tenant)
     tree.push(busy, 0.0)
     tree.admit(busy)
     assert busy.leaf is not None

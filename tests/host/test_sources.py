@@ -148,3 +148,32 @@ def test_variables_are_toml_or_text() -> None:
 )
 def test_what_a_text_means(key: str, text: str, value: object) -> None:
     assert read_text(tuple(key.split(".")), text) == value
+
+
+def test_empty_values_of_a_file_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "empty.toml"
+    path.write_text(
+        'model.skip_tokenizer_init = false\nmodel.name = ""\nengine.overlap = 0\n'
+        "engine.starvation_share = 0.0\nscheduler.advisors = []\ncache.mine.on = false\n"
+        'kernel.mine = { text = "", list = [], count = 0 }\n'
+    )
+    resolved = load_config(path)
+    config = resolved.config
+    assert (config.model.skip_tokenizer_init, config.model.name) == (False, "")
+    assert (config.engine.overlap, config.engine.starvation_share) == (0, 0.0)
+    assert config.scheduler.advisors == []
+    assert config.cache.plugin_tables == {"mine": {"on": False}}
+    assert config.kernel.plugin_tables == {"mine": {"text": "", "list": [], "count": 0}}
+    for key in ("model.name", "engine.overlap", "cache.mine.on", "kernel.mine.list"):
+        assert str(resolved.origins[key]).startswith(f"file {path}")
+
+
+def test_one_key_from_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "engine.toml"
+    path.write_text("cache.paged.block_size = 8")
+    env = {"JACKFIELD_CACHE__PAGED__BLOCK_SIZE": "32"}
+    cases = [(path, env, {"block_size": 64}, 64), (path, env, {}, 32), (path, {}, {}, 8)]
+    for file, environ, flags, expected in cases:
+        table = load_config(file, environ, flags).config.cache.plugin_tables["paged"]
+        assert table == {"block_size": expected}
+    assert "paged" not in load_config(None, {}, {}).config.cache.plugin_tables

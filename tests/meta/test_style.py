@@ -17,22 +17,27 @@ def definitions(path: Path) -> Iterator[Definition]:
             yield node
 
 
+def lines(node: Definition) -> int:
+    """Without those of classes inside, whose methods count for themselves."""
+    inner = [child for child in node.body if isinstance(child, ast.ClassDef)]
+    return (node.end_lineno or 0) - node.lineno + 1 - sum(map(lines, inner))
+
+
 def test_functions_fit_a_screen() -> None:
     long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines(node)} lines"
         for path in FILES
         for node in definitions(path)
-        if not isinstance(node, ast.ClassDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+        if not isinstance(node, ast.ClassDef) and lines(node) > LONGEST_FUNCTION
     ]
     assert long == []
 
 
 def test_files_are_short() -> None:
     long = {
-        str(path.relative_to(ROOT)): lines
+        str(path.relative_to(ROOT)): length
         for path in FILES
-        if (lines := len(path.read_text().splitlines())) > LONGEST_FILE
+        if (length := len(path.read_text().splitlines())) > LONGEST_FILE
     }
     assert long == {}
 

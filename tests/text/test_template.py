@@ -227,3 +227,9 @@ def test_callers_messages_stay_as_they_are() -> None:
     copy = [dict(message) for message in chat]
     ours(TEMPLATES["chatml"]).render(chat, add_generation_prompt=False, continue_final_message=True)
     assert chat == copy
+
+
+def test_a_template_that_fails_for_everybody_says_so() -> None:
+    assert ChatTemplate("{{ messages[0].content }}").trial() is None
+    complaint = ChatTemplate("{{ raise_exception('never') }}").trial()
+    assert complaint is not None and "never" in complaint

@@ -1,22 +1,28 @@
 /* Decode of one piece of keys, for SCALAR: the query group of a key/value head is handled in
  * blocks of up to 4 rows, so that each key and value is loaded once for all of them. */
 
+#define FETCH 2 /* into the outer cache */
 #define AHEAD 16 /* keys between a load and its prefetch: pages lie anywhere in memory */
 
-/* Bring rows [at, at + rows) near, if there are so many. */
-INLINE void NAME(fetch)(const SCALAR *from, const int64_t *offsets, int64_t at, int64_t rows,
-                        int64_t count, int64_t width)
+/* Bring rows [at, at + rows) near; past the last key, the first rows of `then`, if it is there. */
+INLINE void NAME(fetch)(const SCALAR *from, const SCALAR *then, const int64_t *offsets, int64_t at,
+                        int64_t rows, int64_t count, int64_t width)
 {
-    if (at + rows > count)
+    if (at + rows > count) {
+        at -= count;
+        from = then;
+    }
+    if (!from || at < 0 || at + rows > count)
         return;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t d = 0; d < width; d += 64 / (int64_t)sizeof(SCALAR))
-            __builtin_prefetch(from + offsets[at + i] + d);
+            __builtin_prefetch(from + offsets[at + i] + d, 0, FETCH);
 }
 
 /* scores[key * STRIDE + row]; ROWS_ <= STRIDE and LANES % STRIDE == 0. */
 INLINE void NAME(scores)(const int STRIDE, const int ROWS_, const float *q, const SCALAR *k,
-                         const int64_t *offsets, int64_t count, int64_t width, float *to)
+                         const SCALAR *v, const int64_t *offsets, int64_t count, int64_t width,
+                         float *to)
 {
     const int keys = LANES / STRIDE;
     for (int64_t at = 0; at < count; at += keys) {
@@ -28,7 +34,7 @@ INLINE void NAME(scores)(const int STRIDE, const int ROWS_, const float *q, cons
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++)
             row[i] = k + offsets[at + i < count ? at + i : count - 1];
-        NAME(fetch)(k, offsets, at + AHEAD, keys, count, width);
+        NAME(fetch)(k, v, offsets, at + AHEAD, keys, count, width);
         for (int64_t d = 0; d < width; d += LANES)
 #pragma GCC unroll 16
             for (int i = 0; i < keys; i++) {
@@ -53,7 +59,7 @@ INLINE void NAME(weighted)(const int STRIDE, const int ROWS_, const int VECTORS,
             sum[r][j] = (vfloat){0};
     for (int64_t at = 0; at < count; at++) {
         const SCALAR *row = v + offsets[at];
-        NAME(fetch)(v, offsets, at + AHEAD, 1, count, VECTORS * LANES);
+        NAME(fetch)(v, 0, offsets, at + AHEAD, 1, count, VECTORS * LANES);
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; j++) {
             vfloat value = LOAD(row + j * LANES);
@@ -112,7 +118,7 @@ INLINE void NAME(rows)(const int STRIDE, const int ROWS_, const float *q, const 
     float p[PIECE * 4 + LANES] __attribute__((aligned(64)));
     int64_t width = l->head_dim, d = 0;
     const SCALAR *v = l->v;
-    NAME(scores)(STRIDE, ROWS_, q, l->k, offsets, count, width, p);
+    NAME(scores)(STRIDE, ROWS_, q, l->k, v, offsets, count, width, p);
     NAME(exponentials)(STRIDE, ROWS_, p, count, maxima, sums);
     for (; d + MAX_VECTORS * LANES <= width; d += MAX_VECTORS * LANES)
         NAME(weighted)(STRIDE, ROWS_, MAX_VECTORS, p, v + d, offsets, count, width, to + d);

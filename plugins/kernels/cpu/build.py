@@ -16,9 +16,12 @@ LINKS: tuple[tuple[str, ...], ...] = ((), ("-fopenmp",))
 
 
 def cache_folder() -> Path:
-    """`$JACKFIELD_CACHE`, else the user's cache folder, then `jackfield/kernels`."""
-    home = os.environ.get("JACKFIELD_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return Path(home).expanduser() / "jackfield/kernels" if home else _default_folder()
+    """`kernels` in `$JACKFIELD_CACHE`, else in `jackfield` in the user's cache folder."""
+    chosen = os.environ.get("JACKFIELD_CACHE")
+    if chosen:
+        return Path(chosen).expanduser() / "kernels"
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "jackfield" / "kernels"
 
 
 def load() -> ctypes.CDLL:
@@ -34,10 +37,6 @@ def load() -> ctypes.CDLL:
         except OSError as error:
             reasons.append(str(error))
     raise CompileError(f"the compiled kernels cannot be stored or loaded: {reasons[-1]}")
-
-
-def _default_folder() -> Path:
-    return Path.home() / ".cache/jackfield/kernels"
 
 
 def _build(compiler: Compiler, link: tuple[str, ...], path: Path) -> None:

@@ -6,6 +6,8 @@
 #ifndef JACKFIELD_LINEAR_H
 #define JACKFIELD_LINEAR_H
 
+#include <omp.h>
+
 #include "simd.h"
 
 #define COLUMNS (2 * LANES)
@@ -15,6 +17,8 @@
 #define MOST_ROWS 6
 #endif
 #define CACHED_FLOATS (192 * 1024)
+#define WORTH_WIDENING 6 /* tiles that share a panel */
+#define WORD 4
 
 typedef struct {
     vfloat low, high;
@@ -31,6 +35,15 @@ INLINE columns read_full(const uint32_t *from)
 {
     const float *values = (const float *)from;
     return (columns){load_float(values), load_float(values + LANES)};
+}
+
+INLINE void widen_panel(const uint32_t *panel, int64_t inputs, float *to)
+{
+    for (int64_t i = 0; i < inputs; i++) {
+        columns w = read_half(panel + i * LANES);
+        store_float(to + i * COLUMNS, w.low);
+        store_float(to + i * COLUMNS + LANES, w.high);
+    }
 }
 
 /* `soon` is fetched into the outer cache meanwhile, `step` bytes at each input. */

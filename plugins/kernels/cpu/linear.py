@@ -69,8 +69,10 @@ class CpuLinear(CompiledOperation):
         x_TI, strides = dense_rows(x_TI)
         words, full, inputs, outputs, bias_O = packed
         rows = x_TI.shape[0]
-        if self._scratch.numel() < rows * inputs:
-            self._scratch = torch.empty(rows * inputs)
+        threads = torch.get_num_threads()
+        needed = inputs * (rows + threads * self._columns)
+        if self._scratch.numel() < needed:
+            self._scratch = torch.empty(needed)
         out_TO = x_TI.new_empty(rows, outputs)
         self._functions[x_TI.dtype](
             x_TI.data_ptr(),
@@ -84,7 +86,7 @@ class CpuLinear(CompiledOperation):
             out_TO.data_ptr(),
             outputs,
             self._scratch.data_ptr(),
-            torch.get_num_threads(),
+            threads,
         )
         return out_TO
 

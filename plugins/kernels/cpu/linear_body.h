@@ -25,14 +25,13 @@ INLINE void NAME(write_tile)(vfloat sums[MOST_ROWS][2], int rows, const float *b
     }
 }
 
-/* One panel of the weight with some tiles of rows. The next panel is fetched meanwhile. */
+/* One panel of the weight with some tiles of rows; `soon` is fetched meanwhile. */
 INLINE void NAME(multiply_panel)(const float *x, int64_t rows, int64_t tile, int64_t last_tile,
-                                 int64_t inputs, const uint32_t *panel, int full,
-                                 const float *bias, SCALAR *to, int64_t stride, int64_t count)
+                                 int64_t inputs, const uint32_t *panel, int full, const char *soon,
+                                 int64_t bytes, const float *bias, SCALAR *to, int64_t stride,
+                                 int64_t count)
 {
-    const int64_t bytes = (full ? COLUMNS : LANES) * sizeof *panel;
     const int64_t step = bytes / (last_tile - tile);
-    const char *soon = (const char *)panel + bytes * inputs;
     for (; tile < last_tile; tile++) {
         const int64_t start = tile_start(rows, tile);
         const int height = (int)(tile_start(rows, tile + 1) - start);
@@ -44,17 +43,19 @@ INLINE void NAME(multiply_panel)(const float *x, int64_t rows, int64_t tile, int
 }
 
 /* x is `[rows, inputs]` and `to` is `[rows, outputs]`, both with a stride. scratch holds
- * rows * inputs floats. A block of tiles stays in a core's cache while all panels pass. */
+ * inputs * (rows + threads * COLUMNS) floats. A block of tiles stays in a core's cache while all
+ * panels pass; a panel in half that serves many tiles is widened once. */
 void NAME(jackfield_linear)(const SCALAR *x, int64_t x_stride, int64_t rows, int64_t inputs,
                             const uint32_t *weight, int full, int64_t outputs, const float *bias,
                             SCALAR *to, int64_t stride, float *scratch, int threads)
 {
     const int64_t panels = (outputs + COLUMNS - 1) / COLUMNS, tiles = tiles_of(rows);
-    const int64_t size = inputs * (full ? COLUMNS : LANES);
+    const int64_t words = full ? COLUMNS : LANES;
     int64_t block = CACHED_FLOATS / (inputs * MOST_ROWS);
     block = block < 1 ? 1 : block;
 #pragma omp parallel num_threads(threads)
     {
+        float *wide = scratch + inputs * (rows + omp_get_thread_num() * COLUMNS);
 #pragma omp for schedule(static)
         for (int64_t tile = 0; tile < tiles; tile++) {
             const int64_t start = tile_start(rows, tile);
@@ -62,18 +63,25 @@ void NAME(jackfield_linear)(const SCALAR *x, int64_t x_stride, int64_t rows, int
                               (int)(tile_start(rows, tile + 1) - start), scratch + start * inputs);
         }
         for (int64_t tile = 0; tile < tiles; tile += block) {
-            const int64_t last_tile = tile + block < tiles ? tile + block : tiles;
+            const int64_t last = tile + block < tiles ? tile + block : tiles;
+            const int widened = !full && last - tile >= WORTH_WIDENING;
 #pragma omp for schedule(static) nowait
             for (int64_t panel = 0; panel < panels; panel++) {
                 const int64_t first = panel * COLUMNS, left = outputs - first;
                 const int64_t count = left < COLUMNS ? left : COLUMNS;
+                const uint32_t *from = weight + panel * inputs * words;
+                const char *soon = (const char *)(from + inputs * words);
                 const float *shift = bias ? bias + first : 0;
-                if (full)
-                    NAME(multiply_panel)(scratch, rows, tile, last_tile, inputs,
-                                         weight + panel * size, 1, shift, to + first, stride, count);
+                if (widened) {
+                    widen_panel(from, inputs, wide);
+                    from = (const uint32_t *)wide;
+                }
+                if (full || widened)
+                    NAME(multiply_panel)(scratch, rows, tile, last, inputs, from, 1, soon,
+                                         words * WORD, shift, to + first, stride, count);
                 else
-                    NAME(multiply_panel)(scratch, rows, tile, last_tile, inputs,
-                                         weight + panel * size, 0, shift, to + first, stride, count);
+                    NAME(multiply_panel)(scratch, rows, tile, last, inputs, from, 0, soon,
+                                         words * WORD, shift, to + first, stride, count);
             }
         }
     }
