@@ -1,7 +1,8 @@
 """Streaming inference for many callers in one event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from copy import copy
 from itertools import count
 from pathlib import Path
@@ -60,6 +61,24 @@ class AsyncLLM:
         Raises `RequestError` before the first output if the request is refused, and
         `EngineStoppedError` if the engine ends before the answer does.
         """
+        live = self.follow(prompt, sampling_params, request_id=request_id, context=context)
+        async with aclosing(live) as outputs:
+            async for output in outputs:
+                yield _snapshot(output)
+
+    async def follow(
+        self,
+        prompt: PromptInput,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        context: RequestContext | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Like `generate`, but yields one object again and again, which grows.
+
+        For callers that only want what is new: they remember how much they have seen, and
+        nothing is copied. Use `aclosing`, so that leaving early aborts at once.
+        """
         thread = self._running()
         name = request_id if request_id is not None else f"request-{next(self._names)}"
         new, answers = self._prepare(name, prompt, sampling_params, context)
@@ -89,7 +108,7 @@ class AsyncLLM:
                     raise item
                 if answers.take(item):
                     thread.abort(item.id, item.index)
-            yield _snapshot(answers.output)
+            yield answers.output
 
     def _prepare(
         self,
