@@ -14,12 +14,18 @@ from jackfield.core.text.tokenizer import Tokenizer
 class Answer:
     """One answer under way. `ended_by_text`: a stop string ended it before the engine did."""
 
-    def __init__(self, index: int, params: SamplingParams, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self,
+        index: int,
+        params: SamplingParams,
+        tokenizer: Tokenizer | None,
+        prompt_ids: Sequence[int] = (),
+    ) -> None:
         self.output = CompletionOutput(index)
         self.ended_by_text = False
         self._params = params
         self._tokenizer = tokenizer
-        self._stream = _stream(params, tokenizer)
+        self._stream = _stream(params, tokenizer, prompt_ids)
         if params.logprobs is not None:
             self.output.logprobs = []
             self.output.cumulative_logprob = 0.0
@@ -76,7 +82,7 @@ class Answers:
     def __init__(
         self, request_id: str, prompt: Prompt, params: SamplingParams, tokenizer: Tokenizer | None
     ) -> None:
-        self._answers = [Answer(index, params, tokenizer) for index in range(params.n)]
+        self._answers = [Answer(index, params, tokenizer, prompt.ids) for index in range(params.n)]
         self._tokenizer = tokenizer
         outputs = [answer.output for answer in self._answers]
         self.output = RequestOutput(request_id, prompt.text, prompt.ids, outputs)
@@ -113,7 +119,9 @@ def _text(token: int, tokenizer: Tokenizer | None) -> str | None:
     return None if tokenizer is None else tokenizer.token_text(token)
 
 
-def _stream(params: SamplingParams, tokenizer: Tokenizer | None) -> TextStream | None:
+def _stream(
+    params: SamplingParams, tokenizer: Tokenizer | None, prompt_ids: Sequence[int]
+) -> TextStream | None:
     if tokenizer is None or not params.detokenize:
         return None
     return TextStream(
@@ -122,6 +130,7 @@ def _stream(params: SamplingParams, tokenizer: Tokenizer | None) -> TextStream |
         include_stop=params.include_stop_str_in_output,
         min_tokens=params.min_tokens,
         skip_special_tokens=params.skip_special_tokens,
+        prompt_ids=prompt_ids,
     )
 
 

@@ -1,6 +1,7 @@
 """`jackfield plugins`: what is installed, and whether it works."""
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,6 +17,9 @@ from jackfield.core.inspection import (
 )
 from jackfield.server.commands.options import ConfigOption, JsonOption, SetOption, resolve
 from jackfield.server.table import table
+
+if TYPE_CHECKING:
+    from jackfield.core.kernel_report import KernelReport
 
 group = typer.Typer(help="List the installed plugins, or check them.")
 
@@ -52,14 +56,19 @@ def check_command(
     config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
 ) -> None:
     """Import and check every installed plugin, and the stack that the configuration selects."""
-    problem = _selection_problem(resolve(config, settings))
+    resolved = resolve(config, settings)
+    problem = _selection_problem(resolved)
     rows = check_plugins(discover_all())
+    kernels, problem = (None, problem) if problem else _kernels(resolved)
     if as_json:
         plugins = [row._asdict() for row in rows]
-        typer.echo(json.dumps({"plugins": plugins, "selection": problem or "ok"}))
+        found = None if kernels is None else _as_dict(kernels)
+        typer.echo(json.dumps({"plugins": plugins, "selection": problem or "ok", "kernels": found}))
     else:
         typer.echo(_checked(rows))
         typer.echo(f"\nselection: {problem or 'ok'}")
+        if kernels is not None:
+            typer.echo(_bound(kernels))
     if problem or not all(row.ok for row in rows):
         raise typer.Exit(PluginError.exit_code)
 
@@ -70,6 +79,26 @@ def _selection_problem(resolved: Resolved) -> str | None:
     except JackfieldError as error:
         return str(error)
     return None
+
+
+def _kernels(resolved: Resolved) -> "tuple[KernelReport | None, str | None]":
+    """Who serves what, or why somebody cannot. Imported here: the report needs torch."""
+    from jackfield.core.kernel_report import kernel_report
+
+    try:
+        return kernel_report(resolved), None
+    except JackfieldError as error:
+        return None, str(error)
+
+
+def _as_dict(report: "KernelReport") -> dict[str, Any]:
+    return {**report._asdict(), "rows": [row._asdict() for row in report.rows]}
+
+
+def _bound(report: "KernelReport") -> str:
+    header = ("OPERATION", "SERVED BY", "PASSED OVER")
+    cells = [(row.operation, row.owner, ". ".join(row.passed)) for row in report.rows]
+    return f"\non {report.device}, in {report.dtype}:\n{table(header, cells)}"
 
 
 def _checked(rows: list[CheckRow]) -> str:
