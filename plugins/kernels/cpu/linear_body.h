@@ -1,8 +1,21 @@
 /* The dense product for SCALAR inputs and outputs. */
 
+/* Rows become columns: to[i * rows + r]. A vector that is longer than a column is overwritten by
+ * the columns after it; the last ones are written one by one, to stay inside the tile. */
 INLINE void NAME(spread_tile)(const SCALAR *x, int64_t stride, int64_t inputs, int rows, float *to)
 {
-    for (int64_t i = 0; i < inputs; i++)
+    int64_t i = 0;
+    for (; i + 2 * LANES <= inputs; i += LANES) {
+        vfloat v[LANES];
+#pragma GCC unroll 16
+        for (int r = 0; r < LANES; r++)
+            v[r] = r < rows ? LOAD(x + r * stride + i) : (vfloat){0};
+        transpose(v);
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++)
+            store_float(to + (i + j) * rows, v[j]);
+    }
+    for (; i < inputs; i++)
         for (int r = 0; r < rows; r++)
             to[i * rows + r] = WIDEN(x[r * stride + i]);
 }
