@@ -11,10 +11,13 @@
 #include "simd.h"
 
 #define COLUMNS (2 * LANES)
+/* As many as there are registers for their sums, and no more than a vector is long. */
 #if LANES == 16
 #define MOST_ROWS 12
-#else
+#elif LANES == 8
 #define MOST_ROWS 6
+#else
+#define MOST_ROWS 4
 #endif
 #define CACHED_FLOATS (192 * 1024)
 #define WORTH_WIDENING 6 /* tiles that share a panel */
@@ -81,8 +84,11 @@ INLINE void sum_tile(const float *x, const uint32_t *panel, int64_t inputs, int 
                      const char *soon, int64_t step, vfloat sums[MOST_ROWS][2])
 {
     switch (rows) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#if MOST_ROWS == 12
+        CASE(1) CASE(2) CASE(3) CASE(4)
+#if MOST_ROWS > 4
+        CASE(5) CASE(6)
+#endif
+#if MOST_ROWS > 6
         CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
 #endif
     }

@@ -4,6 +4,7 @@
  * the columns after it; the last ones are written one by one, to stay inside the tile. */
 INLINE void NAME(spread_tile)(const SCALAR *x, int64_t stride, int64_t inputs, int rows, float *to)
 {
+    _Static_assert(MOST_ROWS <= LANES, "the rows of a tile fit the square that is transposed");
     int64_t i = 0;
     for (; i + 2 * LANES <= inputs; i += LANES) {
         vfloat v[LANES];
