@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jackfield.core.api import (
@@ -14,7 +13,6 @@ from jackfield.core.api import (
     ModelSpec,
     PluginContractError,
     PolicyContext,
-    TokenizerError,
 )
 from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.progress import Progress
@@ -33,6 +31,7 @@ from jackfield.core.host.stack import Named, Stack, build_stack, load_model_clas
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
+from jackfield.core.texts import Texts, load_texts
 
 LONGEST_SLEEP = 1.0
 SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "observe")
@@ -43,26 +42,28 @@ class Assembly:
     """An engine and everything a front needs beside it."""
 
     engine: Engine
-    tokenizer: Tokenizer | None
+    texts: Texts
     clock: Clock
     resolved: Resolved
     spec: ModelSpec
     stack: Stack
-    sampling_defaults: Mapping[str, Any]
     summary: Summary
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None if the model was loaded without one."""
+        return self.texts.tokenizer
+
+    @property
+    def sampling_defaults(self) -> Mapping[str, Any]:
+        """What a request gets that says nothing."""
+        return self.texts.sampling_defaults
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], **options: Any
     ) -> tuple[str, list[int]]:
         """A conversation as text and ids, through the model's chat template."""
-        tokenizer = self.tokenizer
-        if tokenizer is None or tokenizer.chat_template is None:
-            raise TokenizerError(
-                f"{self.summary.model} has no chat template; use a plain prompt, or put a "
-                f"chat_template.jinja into the model folder"
-            )
-        text = tokenizer.chat_template.render(messages, **options)
-        return text, tokenizer.encode(text, add_special_tokens=False)
+        return self.texts.render_chat(messages, **options)
 
     def wait_if_idle(self) -> None:
         """Sleep until the next alarm when all requests are parked."""
@@ -87,27 +88,20 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     stack = build_stack(
         config, make_context=contexts(config, limits, clock), origins=resolved.origins
     )
-    tokenizer = _tokenizer(config, path)
+    texts = load_texts(config, folder)
     dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
     block_size = _block_size(stack, limits.max_model_len)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
     order = Order(folder, model_class, spec, kernels, block_size, device, dtype)
     loaded = load(order, config, progress)
-    eos_ids = folder.eos_ids(tokenizer.eos_token_id if tokenizer else None)
+    eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)
     engine = _engine(config, loaded, stack, spec, block_size, eos_ids, clock)
-    defaults = _sampling_defaults(config, folder)
-    notices = _template_notices(tokenizer)
+    defaults, notices = texts.sampling_defaults, texts.notices()
     seconds = time.monotonic() - started
     summary = Summary.of(
         order, loaded, stack, chosen.found, eos_ids, defaults, notices, seconds
     )
-    return Assembly(engine, tokenizer, clock, resolved, spec, stack, defaults, summary)
-
-
-def _sampling_defaults(config: Config, folder: ModelFolder) -> dict[str, Any]:
-    """What a request gets that says nothing: the configuration over the model's own file."""
-    own = folder.generation_defaults if config.model.generation_config == "auto" else {}
-    return {**own, **config.sampling.given}
+    return Assembly(engine, texts, clock, resolved, spec, stack, summary)
 
 
 def contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:
@@ -123,20 +117,6 @@ def contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], Po
         )
 
     return make
-
-
-def _tokenizer(config: Config, folder: Path) -> Tokenizer | None:
-    if config.model.skip_tokenizer_init:
-        return None
-    return Tokenizer.load(Path(config.model.tokenizer or folder).expanduser())
-
-
-def _template_notices(tokenizer: Tokenizer | None) -> list[str]:
-    """A template that fails for everybody should not wait for the first request to say so."""
-    if tokenizer is None or tokenizer.chat_template is None:
-        return []
-    complaint = tokenizer.chat_template.trial()
-    return [] if complaint is None else [f"a plain chat fails: {complaint}"]
 
 
 def _block_size(stack: Stack, max_model_len: int) -> int:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jackfield import __version__
-from jackfield.core.executors.loading import Loaded, Order
 from jackfield.core.host.discover import Found
 from jackfield.core.host.stack import Stack
 from jackfield.core.kv.sizing import GIB
+
+if TYPE_CHECKING:  # whoever shows a summary need not load what made it
+    from jackfield.core.executors.loading import Loaded, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Summary:
 
     @staticmethod
     def of(
-        order: Order,
-        loaded: Loaded,
+        order: "Order",
+        loaded: "Loaded",
         stack: Stack,
         model: Found,
         eos_ids: frozenset[int],
@@ -109,7 +111,7 @@ def _plugin(found: Found) -> str:
     return f"{kind} {found.name} ({found.distribution} {found.version})"
 
 
-def _notices(order: Order, loaded: Loaded) -> list[str]:
+def _notices(order: "Order", loaded: "Loaded") -> list[str]:
     passed = _passed_over(loaded)
     operations = loaded.table.operations
     notes = [
@@ -126,7 +128,7 @@ def _notices(order: Order, loaded: Loaded) -> list[str]:
     return [*passed, *notes]
 
 
-def _passed_over(loaded: Loaded) -> list[str]:
+def _passed_over(loaded: "Loaded") -> list[str]:
     """One sentence per plugin and reason, whatever the number of operations."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for entry in loaded.table.passed:

@@ -96,6 +96,7 @@ class Engine:
         door = DoorLimits(
             settings.vocab_size, limits.max_model_len, pool.num_tokens, pool.block_size
         )
+        self.door_limits = door
         self._door = Door(door)
         self._settings = settings
         self._policies = policies
@@ -331,6 +332,10 @@ class Engine:
     def faults(self) -> dict[str, str]:
         """Plugins that were switched off, and their last fault."""
         return {g.plugin: g.last_fault or "" for g in self._policies.guards if g.off}
+
+    def fault_counts(self) -> dict[str, int]:
+        """How often each plugin failed that ever did."""
+        return {guard.plugin: guard.faults for guard in self._policies.guards if guard.faults}
 
     def check(self) -> None:
         """Check all invariants of seats, blocks and queues. Raises `AssertionError`."""

@@ -30,6 +30,14 @@ class Reservoir:
         ordered = sorted(self._values)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
+    def recent(self, count: int) -> list[float]:
+        """The last `count` values, or as many as there are, in no order."""
+        count = min(count, len(self._values))
+        end = self._next or len(self._values)
+        wrapped = max(count - end, 0) if len(self._values) == self._capacity else 0
+        older = self._values[len(self._values) - wrapped :] if wrapped else ()
+        return [*self._values[max(end - count, 0) : end], *older]
+
     def clear(self) -> None:
         """Forget all."""
         self._values = array("d")

@@ -3,11 +3,15 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
 
 from jackfield.core.api import EngineStoppedError
+from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.loop import Engine
-from jackfield.core.engine.messages import Delta, NewRequest
+from jackfield.core.engine.messages import NewRequest
+from jackfield.core.engine.snapshot import Snapshot, take_snapshot
+from jackfield.core.front.running import Health, Listener
 
 log = logging.getLogger("jackfield.engine")
 Command = Callable[[Engine], None]
@@ -15,44 +19,53 @@ LONGEST_SLEEP = 1.0
 
 
 class EngineThread:
-    """Runs the engine's steps. Deltas are handed over in its thread, once per step.
+    """Runs the engine's steps, and calls the listener in its thread. A `RunningEngine`."""
 
-    on_end is called in its thread when it stops: with None when it was closed, otherwise with
-    what killed it.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        now: Callable[[], float],
-        on_deltas: Callable[[Sequence[Delta]], None],
-        on_end: Callable[[str | None], None],
-    ) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], float], listener: Listener) -> None:
         self._engine = engine
         self._now = now
-        self._on_deltas = on_deltas
-        self._on_end = on_end
+        self._listener = listener
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
+        self._asked: set[Future[list[Decision]]] = set()
         self._closing = False
         self._death: str | None = None
+        self._began: float | None = None
         self._thread = threading.Thread(target=self._run, name="jackfield-engine", daemon=True)
         self._thread.start()
 
-    def add(self, new: NewRequest, refused: Callable[[Exception], None]) -> None:
-        """Hand a request over. `refused` is called in the engine's thread if it does not fit."""
+    def add(self, new: NewRequest) -> None:
+        """Hand a request over. The listener hears of it if it does not fit."""
 
         def command(engine: Engine) -> None:
             try:
                 engine.add(new)
             except Exception as error:
-                refused(error)
+                self._listener.on_refused(new.id, error)
 
         self._send(command)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one of its answers."""
         self._send(lambda engine: engine.abort(request_id, index))
+
+    def explain(self, request_id: str) -> "Future[list[Decision]]":
+        """Why the request waited, ran, lost its seat or ended."""
+        found: Future[list[Decision]] = Future()
+        self._asked.add(found)
+        found.add_done_callback(self._asked.discard)
+        self._send(lambda engine: found.set_result(engine.explain(request_id)))
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The counters and gauges as they are."""
+        return take_snapshot(self._engine)
+
+    def health(self) -> Health:
+        """Whether the thread still runs steps."""
+        began = self._began
+        reason = self._death or ("the engine is closed" if self._closing else None)
+        return Health(reason, 0.0, 0.0 if began is None else max(self._now() - began, 0.0))
 
     def _send(self, command: Command) -> None:
         if self._death is not None or self._closing:
@@ -74,8 +87,11 @@ class EngineThread:
             log.exception("the engine died")
             self._death = f"the engine died: {type(error).__name__}: {error}"
         finally:
+            self._began = None
             self._engine.close()
-            self._on_end(self._death)
+            self._listener.on_end(self._death)
+            for found in list(self._asked):
+                found.set_exception(EngineStoppedError(self._death or "the engine is closed"))
 
     def _turn(self) -> None:
         self._wake.clear()
@@ -86,9 +102,11 @@ class EngineThread:
             return
         if self._engine.is_idle:
             self._wake.wait(self._sleep())
+        self._began = self._now()
         deltas = self._engine.step()
+        self._began = None
         if deltas:
-            self._on_deltas(deltas)
+            self._listener.on_deltas(deltas)
 
     def _sleep(self) -> float:
         alarm = self._engine.next_alarm

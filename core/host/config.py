@@ -93,7 +93,8 @@ class EngineConfig(Section):
     overlap: steps in flight; None = the executor's default. starvation_share: of admissions that
     go to the oldest; 0 = off. fault_limit: faults after which a plugin is off. hook_budget:
     seconds after which a call counts as a fault. park_timeout: seconds that a request may wait
-    outside the queue. decision_log: entries. threads: of the CPU.
+    outside the queue. decision_log: entries. threads: of the CPU. watchdog: seconds after which a
+    step that has not returned ends an engine that runs in a process of its own.
     """
 
     device: str = "auto"
@@ -106,6 +107,7 @@ class EngineConfig(Section):
     park_timeout: float = Field(600.0, gt=0)
     decision_log: int = Field(65536, ge=0)
     threads: int | None = Field(None, ge=1)
+    watchdog: float = Field(300.0, gt=0, le=86_400)
 
 
 class SchedulerConfig(PluginSections):

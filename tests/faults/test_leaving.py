@@ -75,7 +75,7 @@ async def settled(llm: AsyncLLM) -> None:
     planner = engine.lifecycle.planner
     assert planner.pool.num_free == planner.pool.num_blocks
     assert planner.seats_left == 2
-    assert not engine._requests and not llm._queues and not len(engine.lifecycle.tree)
+    assert not engine._requests and not len(llm._mailboxes) and not len(engine.lifecycle.tree)
 
 
 @pytest.mark.parametrize("phase", ["queued", "prompt", "answer"])

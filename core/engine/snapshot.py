@@ -1,0 +1,80 @@
+"""The engine's counters and gauges at one moment, as metrics show them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jackfield.core.engine.loop import Engine
+from jackfield.core.engine.metrics import Reservoir
+
+RECENT = 1024
+"""Quantiles are over so many measurements; sorting more would be felt by the running steps."""
+
+
+class Quantiles(NamedTuple):
+    """Of recent durations, in seconds; 0 when nothing was measured."""
+
+    p50: float = 0.0
+    p90: float = 0.0
+    p99: float = 0.0
+
+
+class Snapshot(NamedTuple):
+    """Gauges are of this moment, counters since the start.
+
+    finished: reason -> answers. policy_stalls, faults: plugin -> how often. planning, step: times.
+    """
+
+    running: int
+    waiting: int
+    parked: int
+    free_blocks: int
+    total_blocks: int
+    steps: int
+    failed_steps: int
+    prompt_tokens: int
+    output_tokens: int
+    recomputed_tokens: int
+    shared_tokens: int
+    admissions: int
+    preemptions: int
+    rejections: int
+    finished: dict[str, int]
+    policy_stalls: dict[str, int]
+    faults: dict[str, int]
+    planning: Quantiles
+    step: Quantiles
+
+
+def take_snapshot(engine: Engine) -> Snapshot:
+    """May be called from any thread; numbers of a step under way may be half of it."""
+    load, metrics = engine.lifecycle.load(0.0), engine.metrics
+    return Snapshot(
+        running=load.running,
+        waiting=load.waiting,
+        parked=load.parked,
+        free_blocks=load.free_blocks,
+        total_blocks=load.total_blocks,
+        steps=metrics.steps,
+        failed_steps=metrics.failed_steps,
+        prompt_tokens=metrics.prompt_tokens,
+        output_tokens=metrics.output_tokens,
+        recomputed_tokens=metrics.recomputed_tokens,
+        shared_tokens=metrics.shared_tokens,
+        admissions=metrics.admissions,
+        preemptions=metrics.preemptions,
+        rejections=metrics.rejections,
+        finished=dict(metrics.finished),
+        policy_stalls=dict(metrics.policy_stalls),
+        faults=engine.fault_counts(),
+        planning=_quantiles(metrics.planning),
+        step=_quantiles(metrics.step_times),
+    )
+
+
+def _quantiles(reservoir: Reservoir) -> Quantiles:
+    values = sorted(reservoir.recent(RECENT))
+    return Quantiles(_at(values, 0.5), _at(values, 0.9), _at(values, 0.99))
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

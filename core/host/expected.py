@@ -1,0 +1,29 @@
+"""Which plugins another process of this engine should have, told without importing any."""
+
+from jackfield.core.host.config import Config
+from jackfield.core.host.discover import Catalogues
+from jackfield.core.host.fingerprint import Fingerprint
+from jackfield.core.host.loader import choose
+from jackfield.core.host.selection import LEAF
+
+
+def expected_fingerprint(
+    config: Config, catalogues: Catalogues, theirs: Fingerprint
+) -> Fingerprint:
+    """The fingerprint of what the configuration names and what is installed here.
+
+    Only an import tells whether the stack needs the leaf that is added to it, so that is taken
+    from the other process.
+    """
+    schedulers = list(config.scheduler.stack)
+    names = {plugin.name for plugin in theirs.plugins if plugin.kind == "schedulers"}
+    if LEAF in names and LEAF not in {name.rpartition(":")[2] for name in schedulers}:
+        schedulers.append(LEAF)
+    stacks = [
+        ("schedulers", [*schedulers, *config.scheduler.advisors]),
+        ("caches", config.cache.stack),
+        ("kernels", config.kernel.stack),
+    ]
+    return Fingerprint.of(
+        choose(kind, name, catalogues[kind]) for kind, stack in stacks for name in stack
+    )

@@ -1,0 +1,102 @@
+"""The loop of an engine that takes its requests from another process."""
+
+import logging
+
+from jackfield.core.api import EngineStoppedError
+from jackfield.core.engine.clock import Clock
+from jackfield.core.engine.loop import Engine
+from jackfield.core.process.channel import Channel
+from jackfield.core.process.watch import Watch
+from jackfield.core.wire.codec import (
+    decode_command,
+    encode,
+    encode_deltas,
+    refusal,
+    request_of,
+)
+from jackfield.core.wire.messages import (
+    Abort,
+    Add,
+    Command,
+    Died,
+    Explain,
+    Explained,
+    Shutdown,
+    Start,
+)
+
+log = logging.getLogger("jackfield.engine")
+LONGEST_SLEEP = 1.0
+
+
+class Service:
+    """Commands are obeyed before each step; the news of a step are one message."""
+
+    def __init__(self, engine: Engine, clock: Clock, channel: Channel, watch: Watch) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._channel = channel
+        self._watch = watch
+        self._shutdown: Shutdown | None = None
+
+    def run(self) -> int:
+        """Serve until told to stop. Gives the exit code."""
+        try:
+            while not self._is_done():
+                self._turn()
+        except EOFError:
+            return EngineStoppedError.exit_code
+        except Exception as error:
+            log.exception("the engine died")
+            reason = f"the engine died: {type(error).__name__}: {error}"
+            self._channel.send(encode(Died(reason)))
+            return EngineStoppedError.exit_code
+        self._engine.close()
+        return 0
+
+    def _is_done(self) -> bool:
+        shutdown = self._shutdown
+        return shutdown is not None and not (shutdown.drain and self._engine.has_work)
+
+    def _turn(self) -> None:
+        messages = self._channel.receive(self._patience())
+        self._watch.begin()
+        for message in messages:
+            self._obey(decode_command(message))
+        if self._engine.has_work and not self._is_done():
+            deltas = self._engine.step()
+            if deltas:
+                self._channel.send(encode_deltas(deltas))
+        self._watch.end()
+
+    def _patience(self) -> float | None:
+        """How long to wait for commands: not at all while there is something to compute."""
+        if not self._engine.has_work:
+            return None
+        if not self._engine.is_idle:
+            return 0.0
+        alarm = self._engine.next_alarm
+        remaining = LONGEST_SLEEP if alarm is None else alarm - self._clock.now()
+        return min(max(remaining, 0.0), LONGEST_SLEEP)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Add():
+                self._add(command)
+            case Abort():
+                self._engine.abort(command.id, command.index)
+            case Explain():
+                decisions = self._engine.explain(command.id)
+                self._channel.send(encode(Explained(command.ticket, decisions)))
+            case Shutdown():
+                self._shutdown = command
+            case Start():
+                raise AssertionError("an engine starts once")
+
+    def _add(self, command: Add) -> None:
+        try:
+            if self._shutdown is not None:
+                raise EngineStoppedError("the engine is closed")
+            self._engine.add(request_of(command, self._clock.now()))
+        except Exception as error:
+            self._channel.send(encode(refusal(command.id, error)))

@@ -1,0 +1,49 @@
+"""Starts the engine's process and tells how it ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+MODULE = "jackfield.core.process.engine_process"
+STDERR = 2
+
+
+def spawn() -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """The process, and this side of the socket to it, which nobody else can open.
+
+    It ends with the calling thread. It imports from where this process does, writes to stderr
+    only, and gets no signal that a terminal sends to this one.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=STDERR,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+                env={**os.environ, "PYTHONPATH": _import_path()},
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return process, ours
+
+
+def _import_path() -> str:
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+
+
+def ending(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = "; the machine may have run out of memory" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
