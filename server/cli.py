@@ -19,6 +19,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("serve", "Answer clients of OpenAI's API over HTTP."),
     Command("generate", "Answer one prompt."),
     Command("chat", "Talk with a model, which remembers the conversation."),
     Command("bench", "Measure throughput, or the time of planning."),

@@ -1,0 +1,91 @@
+"""The first and last thing that a request meets: its id, its key, and what is counted."""
+
+import re
+from hashlib import sha256
+from hmac import compare_digest
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jackfield.core.api.request import RequestContext
+from jackfield.server.http.connection import ClientGone
+from jackfield.server.http.metrics import OTHER
+from jackfield.server.http.problem import Refusal, problem_of
+from jackfield.server.http.service import Service
+
+OPEN_PATHS = ("/health", "/ready", "/version")
+SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+ANYBODY = RequestContext()
+
+
+class Edge:
+    """ASGI middleware. Sets `request_id`, `context` and `ignored` of the request's state."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        keys = service.settings.api_keys
+        self._keys = {sha256(key.encode()).digest(): who for key, who in keys.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        name = given if SANE_ID.fullmatch(given) else f"req-{uuid4().hex}"
+        scope.setdefault("state", {}).update(request_id=name, ignored=[])
+        reply = _Reply(send, name)
+        with self._service.metrics.in_flight.track_inprogress():
+            try:
+                scope["state"]["context"] = self._identify(scope["path"], headers)
+                await self._app(scope, receive, reply.send)
+            except (ClientGone, ClientDisconnect):
+                reply.status = 0
+            except Exception as error:
+                if reply.status:
+                    raise
+                await problem_of(error).response()(scope, receive, reply.send)
+            finally:
+                self._count(scope, reply.status)
+
+    def _identify(self, path: str, headers: Headers) -> RequestContext:
+        """Who asks. Raises `Refusal` for a wrong key. All keys are compared, in constant time."""
+        if not self._keys or path in OPEN_PATHS:
+            return ANYBODY
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        digest = sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for known, context in self._keys.items():
+            if compare_digest(known, digest):
+                found = context
+        if found is None or scheme.lower() != "bearer":
+            raise Refusal(
+                "The API key is missing or wrong; send one as 'Authorization: Bearer KEY'.",
+                status=401,
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
+        return found
+
+    def _count(self, scope: Scope, status: int) -> None:
+        route = scope.get("route")
+        path = getattr(route, "path", OTHER) if status not in (404, 405) else OTHER
+        self._service.metrics.count(path, scope["method"], status)
+
+
+class _Reply:
+    """Sends on; adds the request's id. status: 0 until the response has started."""
+
+    def __init__(self, send: Send, name: str) -> None:
+        self._send = send
+        self._name = name
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = self._name
+        await self._send(message)

@@ -1,0 +1,62 @@
+"""What operators ask: health, readiness, version, metrics, and why a request took its time."""
+
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jackfield import __version__
+from jackfield.server.http.backend import trouble
+from jackfield.server.http.json_text import dump
+from jackfield.server.http.problem import Problem, Refusal
+from jackfield.server.http.service import Service
+
+
+class OperationRoutes:
+    """Answered from memory; none of them waits for the engine's steps."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def health(self, request: Request) -> Response:
+        """200 while the engine works; 503 tells why it does not."""
+        reason = trouble(self._service.backend)
+        return _json({"status": "ok"}) if reason is None else _unavailable(reason)
+
+    async def ready(self, request: Request) -> Response:
+        """200 while new requests are welcome."""
+        reason = trouble(self._service.backend)
+        if reason is None and self._service.draining:
+            reason = "the server is about to stop"
+        return _json({"status": "ready"}) if reason is None else _unavailable(reason)
+
+    async def version(self, request: Request) -> Response:
+        """The version of Jackfield."""
+        return _json({"version": __version__})
+
+    async def metrics(self, request: Request) -> Response:
+        """In Prometheus' text format."""
+        return Response(self._service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def explain(self, request: Request) -> Response:
+        """Why a request waited, ran, lost its seat or ended, as far back as the log reaches."""
+        name = request.path_params["request_id"]
+        decisions = await self._service.backend.explain(name)
+        if not decisions:
+            raise Refusal(
+                f"Nothing is known of a request {name[:128]!r}; ask with the id of an answer, "
+                f"soon enough.",
+                status=404,
+                code="request_not_found",
+                param="request_id",
+            )
+        return _json({"id": name, "decisions": [one._asdict() for one in decisions]})
+
+
+def _json(found: dict[str, Any]) -> Response:
+    return Response(dump(found), media_type="application/json")
+
+
+def _unavailable(reason: str) -> Response:
+    return Problem(503, reason, "service_unavailable", None, "unavailable").response()

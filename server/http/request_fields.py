@@ -1,0 +1,91 @@
+"""The fields that completions and chats share, and what they mean for sampling."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from jackfield.core.api.errors import RequestError
+from jackfield.core.api.sampling import SamplingParams
+from jackfield.server.http.body import Body
+
+SAMPLING = (
+    "n", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "seed", "max_tokens", "min_tokens", "stop", "stop_token_ids",
+    "include_stop_str_in_output", "ignore_eos", "prompt_logprobs", "allowed_token_ids",
+    "bad_words", "skip_special_tokens",
+)  # fmt: skip
+MAX_PRIORITY = 2**31 - 1
+
+
+class StreamOptions(Body):
+    """include_usage: one more chunk at the end counts the tokens."""
+
+    include_usage: bool | None = None
+
+
+class RequestFields(Body):
+    """What is None takes the server's preset, then OpenAI's default. Priority: lower goes first."""
+
+    model: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    prompt_logprobs: int | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    skip_special_tokens: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    priority: int | None = Field(None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    request_id: str | None = Field(None, min_length=1, max_length=128)
+    return_token_ids: bool | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk that counts the tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+    def check_stream(self) -> None:
+        """Raise `RequestError` for what does not go together with a stream, or without one."""
+        if self.stream_options is not None and not self.stream:
+            raise RequestError(
+                "stream_options is only for stream=true; leave it out", param="stream_options"
+            )
+        if self.stream and self.prompt_logprobs is not None:
+            raise RequestError(
+                "prompt_logprobs is not streamed; set stream=false", param="prompt_logprobs"
+            )
+
+    def sampling(self, defaults: Mapping[str, Any], **further: Any) -> SamplingParams:
+        """Over `defaults`, what was given; `further` over both. Raises `RequestError`."""
+        given = {name: getattr(self, name) for name in SAMPLING}
+        given["logit_bias"] = _by_id(self.logit_bias)
+        values = {name: value for name, value in given.items() if value is not None}
+        return SamplingParams(**{**defaults, **values, **further})
+
+
+def _by_id(bias: Mapping[str, float] | None) -> dict[int, float] | None:
+    return None if bias is None else {_token_id(key): value for key, value in bias.items()}
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) < 11):
+        raise RequestError(
+            f"logit_bias has the key {key[:40]!r}; its keys are token ids", param="logit_bias"
+        )
+    return int(key)

@@ -1,0 +1,77 @@
+"""What all routes share."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from starlette.requests import Request
+
+from jackfield.core.api.errors import TokenizerError
+from jackfield.core.api.request import RequestContext
+from jackfield.server.http.backend import Backend
+from jackfield.server.http.metrics import Metrics
+from jackfield.server.http.problem import Refusal
+from jackfield.server.http.settings import HttpSettings
+
+if TYPE_CHECKING:
+    from jackfield.core.text.tokenizer import Tokenizer
+    from jackfield.server.http.request_fields import RequestFields
+
+
+class Service:
+    """The engine, how it is offered, and what is counted. draining: no new client should come."""
+
+    def __init__(self, backend: Backend, settings: HttpSettings) -> None:
+        self.backend = backend
+        self.settings = settings
+        self.metrics = Metrics(backend)
+        self.draining = False
+        self.created = int(time.time())
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What requests may call the model; the first name is the one that answers show."""
+        return self.settings.model_names or (Path(self.backend.summary.model).name,)
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus answer, in tokens."""
+        return self.backend.summary.max_model_len
+
+    def check_model(self, name: str | None) -> str:
+        """The name to show. Raises `Refusal` for a model that is not served."""
+        if name is not None and name not in self.names:
+            raise Refusal(
+                f"The model {name[:200]!r} does not exist; this server has "
+                f"{', '.join(self.names)}.",
+                status=404,
+                code="model_not_found",
+                param="model",
+            )
+        return name or self.names[0]
+
+    def need_tokenizer(self) -> "Tokenizer":
+        """The tokenizer. Raises `TokenizerError` where there is none."""
+        tokenizer = self.backend.tokenizer
+        if tokenizer is None:
+            raise TokenizerError(
+                "This model was loaded without a tokenizer; send token ids to /v1/completions."
+            )
+        return tokenizer
+
+    def context(self, request: Request, priority: int | None) -> RequestContext:
+        """Who asks. The holder of a key may only step back behind the priority of the key."""
+        context: RequestContext = request.state.context
+        if priority is None:
+            return context
+        if self.settings.api_keys:
+            priority = max(priority, context.priority)
+        return context._replace(priority=priority)
+
+    def identity(self, prefix: str, fields: "RequestFields") -> tuple[str, dict[str, Any]]:
+        """The id of a request for the engine, and the fields that all its answers show."""
+        name = f"{prefix}-{uuid4().hex}" if fields.request_id is None else fields.request_id
+        shown = {"id": name, "created": int(time.time()), "model": self.check_model(fields.model)}
+        return name, shown
