@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,18 @@ from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.resolve import resolve_model
 from jackfield.core.engine.advice import Advice, Advisor
+from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.clock import Clock, SystemClock
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.level import Level
-from jackfield.core.engine.loop import Engine, EngineSettings, Policies
+from jackfield.core.engine.loop import Engine, EngineSettings
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.policies import Policies
+from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
 from jackfield.core.executors.loading import Loaded, Order, limits_for, load
 from jackfield.core.host.config import Config
+from jackfield.core.host.ordering import Ordering
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import Named, Stack, build_stack, load_model_class
 from jackfield.core.kv.pool import BlockPool
@@ -34,7 +38,7 @@ from jackfield.core.text.tokenizer import Tokenizer
 from jackfield.core.texts import Texts, load_texts
 
 LONGEST_SLEEP = 1.0
-SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "observe")
+SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "plan", "observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,9 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     spec: ModelSpec = model_class.describe(folder.config)
     limits = limits_for(config, spec, device)
     clock = SystemClock()
-    stack = build_stack(
-        config, make_context=contexts(config, limits, clock), origins=resolved.origins
-    )
+    services = Services()
+    make_context = contexts(config, limits, clock, services)
+    stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     texts = load_texts(config, folder)
     dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
     block_size = _block_size(stack, limits.max_model_len)
@@ -95,7 +99,8 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     order = Order(folder, model_class, spec, kernels, block_size, device, dtype)
     loaded = load(order, config, progress)
     eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)
-    engine = _engine(config, loaded, stack, spec, block_size, eos_ids, clock)
+    decided = policies(config, stack, services)
+    engine = _engine(config, loaded, decided, spec, block_size, eos_ids, clock)
     defaults, notices = texts.sampling_defaults, texts.notices()
     seconds = time.monotonic() - started
     summary = Summary.of(
@@ -104,17 +109,13 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     return Assembly(engine, texts, clock, resolved, spec, stack, summary)
 
 
-def contexts(config: Config, limits: Limits, clock: Clock) -> Callable[[str], PolicyContext]:
+def contexts(
+    config: Config, limits: Limits, clock: Clock, services: Services
+) -> Callable[[str], PolicyContext]:
     """What each scheduler plugin is told of the engine, by the name of the plugin."""
 
     def make(name: str) -> PolicyContext:
-        return PolicyContext(
-            rng=random.Random(f"{config.model.seed}:{name}"),
-            now=clock.now,
-            max_num_seqs=limits.max_seqs,
-            max_num_batched_tokens=limits.max_tokens,
-            max_model_len=limits.max_model_len,
-        )
+        return services.context(random.Random(f"{config.model.seed}:{name}"), clock, limits)
 
     return make
 
@@ -135,7 +136,7 @@ def _block_size(stack: Stack, max_model_len: int) -> int:
 def _engine(
     config: Config,
     loaded: Loaded,
-    stack: Stack,
+    decided: Policies,
     spec: ModelSpec,
     block_size: int,
     eos_ids: frozenset[int],
@@ -152,20 +153,21 @@ def _engine(
         park_timeout=engine.park_timeout,
         decision_log=engine.decision_log,
         seed=config.model.seed,
+        class_idle_seconds=engine.class_idle_seconds,
+        max_classes=engine.max_classes,
     )
     pool = BlockPool(loaded.num_blocks, block_size)
-    return Engine(settings, policies(config, stack), pool, loaded.executor, clock)
+    return Engine(settings, decided, pool, loaded.executor, clock)
 
 
-def policies(config: Config, stack: Stack) -> Policies:
-    """The scheduler stack, each plugin under its guard."""
+def policies(config: Config, stack: Stack, services: Services) -> Policies:
+    """The scheduler stack, each plugin under its guard.
+
+    services: those that the plugins' contexts were made with.
+    """
     engine = config.engine
     names = [named.name for named in (*stack.disciplines, *stack.advisors)]
     guards = {name: Guard(name, engine.fault_limit, engine.hook_budget) for name in names}
-    levels = [
-        Level(named.name, discipline, guards[named.name])
-        for named, discipline in _levels(stack.disciplines)
-    ]
     hooks = {
         hook: [
             Advisor(found.plugin, found.call, guards[found.plugin])
@@ -173,15 +175,16 @@ def policies(config: Config, stack: Stack) -> Policies:
         ]
         for hook in SCHEDULER_HOOKS
     }
-    return Policies(levels, Advice(hooks), list(guards.values()))
+    return Policies(_branch(stack.order, guards), Advice(hooks), list(guards.values()), services)
 
 
-def _levels(
-    disciplines: Sequence[Named[Discipline[Any]]],
-) -> Iterator[tuple[Named[Discipline[Any]], Discipline[Any]]]:
-    """Each discipline is a level; the last one is two if it makes classes and orders in them."""
-    for named in disciplines:
-        yield named, named.plugin
-    last = disciplines[-1]
-    if type(last.plugin).classify is not Discipline.classify:
-        yield last, last.plugin
+def _branch(order: Ordering[Named[Discipline[Any]]], guards: Mapping[str, Guard]) -> Branch:
+    """Each discipline is a level; in a leaf it is two if it makes classes and orders in them."""
+    named = order.here
+    level = Level(named.name, named.plugin, guards[named.name])
+    if order.other is not None:
+        inner = {key: _branch(below, guards) for key, below in order.inner.items()}
+        return Branch(level, _branch(order.other, guards), inner)
+    if type(named.plugin).classify is Discipline.classify:
+        return Branch(level)
+    return Branch(level, Branch(Level(named.name, named.plugin, guards[named.name])))

@@ -7,6 +7,7 @@ from jackfield.core.assemble import contexts
 from jackfield.core.engine.clock import SystemClock
 from jackfield.core.engine.operations import bind
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import build_stack
@@ -37,10 +38,8 @@ def kernel_report(resolved: Resolved) -> KernelReport:
     config = resolved.config
     device = choose_device(config.engine.device)
     dtype = choose_dtype(config.model.dtype, STORED, device)
-    stack = build_stack(
-        config, make_context=contexts(config, Limits(1, 1, 1), SystemClock()),
-        origins=resolved.origins,
-    )  # fmt: skip
+    make_context = contexts(config, Limits(1, 1, 1), SystemClock(), Services())
+    stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
     spec = KvSpec(HEADS, KV_HEADS, HEAD_DIM, dtype, BLOCK_SIZE)
     table = bind(kernels, OpSpec(dtype, HIDDEN, HEAD_DIM, VOCABULARY), [spec], device)

@@ -1,18 +1,31 @@
-"""Scheduling policies: disciplines order the waiting requests, advisors limit what a step does."""
+"""Scheduling policies: a discipline sorts the waiting requests of one level of the stack."""
 
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from jackfield.core.api.predictor import NO_PREDICTION, Predictor
 from jackfield.core.api.request import RequestView
 
 S = TypeVar("S")
 Rank = float | tuple[float, ...]
 """Lower goes first. Finite numbers, or tuples of them that all have one length per level."""
+MAX_LOOKAHEAD = 64
+"""The most requests that `pick` is offered."""
+
+
+class Overflow:
+    """The key of the class that takes the requests of all classes beyond `engine.max_classes`."""
+
+    def __repr__(self) -> str:
+        return "OVERFLOW"
+
+
+OVERFLOW: Final = Overflow()
+"""The one key of that class. A discipline that reads `ClassState.key` can meet it."""
 
 
 class PolicyConfig(BaseModel):
@@ -38,12 +51,31 @@ class Work(NamedTuple):
         return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+def _nothing_cached(request: RequestView) -> int:
+    return 0
+
+
+def _not_ordered(request: RequestView) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class PolicyContext:
-    """What the engine lends a policy: its clock, its randomness and its limits.
+    """What the engine lends a policy: its clock, its randomness, its limits and its knowledge.
 
     rng is the policy's own generator, seeded by the engine, so that runs repeat. now() is the
     engine's clock in seconds; a policy never reads another clock.
+
+    cached_tokens(request): how many tokens of the prompt another request has computed already, so
+    that they would be shared if it were admitted now. Asked of the cache once per step and
+    request, then remembered; asking touches nothing.
+
+    rekey(request): ask `Discipline.key` again at the next look at the queue. For a policy whose
+    order depends on what it learnt after the request was queued; ignored unless it waits.
+
+    predict: how long steps take; see `Predictor`.
+
+    The three services start to work when the engine is built, after all constructors.
     """
 
     rng: random.Random
@@ -51,12 +83,16 @@ class PolicyContext:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    cached_tokens: Callable[[RequestView], int] = _nothing_cached
+    rekey: Callable[[RequestView], None] = _not_ordered
+    predict: Predictor = NO_PREDICTION
 
 
 class ClassState(Generic[S]):
     """One class of a discipline: its key, its size, and the policy's own state.
 
-    `state` is the only field that a policy may write. It is None until the policy sets it.
+    `state` is the only field that a policy may write. It is None until the policy sets it. A
+    class without requests keeps it for `engine.class_idle_seconds` and is then forgotten.
     """
 
     __slots__ = ("_key", "_running", "_waiting", "state")
@@ -69,7 +105,7 @@ class ClassState(Generic[S]):
 
     @property
     def key(self) -> Hashable:
-        """What `classify` returned."""
+        """What `classify` returned, or `OVERFLOW`."""
         return self._key
 
     @property
@@ -89,31 +125,69 @@ class Discipline(Generic[S]):
     All methods run in the engine's thread, must return at once, and may change nothing but
     `ClassState.state` and their own attributes. One that raises, or returns what is no rank, is
     contained; after some faults its level of the stack falls back to first come first served.
+
+    lookahead: how many requests `pick` chooses from, at most 64; below 2 it is not called.
+
+    preempt_margin: how much lower the rank of a waiting request's class must be than that of a
+    running one to take its seat; None = who runs is never displaced at this level. It may be a
+    property of the instance. Compared are the first numbers of both ranks, at the first level
+    where the two requests' classes differ, when the head of the queue lacks a seat or blocks. Who
+    is displaced computes its tokens again later. The oldest running request is never displaced,
+    nobody before it has got a block further than the last time, and nobody unless the head can
+    then be admitted. Where ranks move with every charge, a margin of some steps' work keeps two
+    classes from displacing each other again and again.
     """
 
     Config: type[PolicyConfig] = PolicyConfig
+    lookahead: ClassVar[int] = 0
+    preempt_margin: float | None = None
 
     def __init__(self, config: Any, context: PolicyContext) -> None:
         self.config = config
         self.context = context
 
     def classify(self, request: RequestView) -> Hashable:
-        """The class of a request at this level. Called once when it starts to wait."""
+        """The class of a request at this level. Called once when it starts to wait.
+
+        Beyond `engine.max_classes` classes at one place, new ones share the class `OVERFLOW`.
+        """
         return None
 
     def key(self, request: RequestView, now: float) -> Rank:
         """Order inside a leaf, fixed when the request starts to wait (again after a preemption).
 
         Asked of the last discipline of a stack only. Ties are broken by arrival, then handle.
+        `PolicyContext.rekey` has it asked again.
         """
         return request.arrival
 
     def rank(self, cls: ClassState[S], now: float) -> Rank:
         """Order among sibling classes. Asked again only for classes that were touched.
 
-        A class is touched when a request of it starts or stops waiting, or when it is charged.
+        A class is touched when a request of it starts or stops waiting, when it is charged, or
+        when its `eligible_at` has come.
         """
         return 0.0
+
+    def eligible_at(self, cls: ClassState[S], now: float) -> float:
+        """Engine time before which no request of the class is admitted; in the past: it may be.
+
+        Asked together with `rank`, and again when that time has come. Nothing admits a request of
+        a class that is held back, neither the starvation valve nor the fallback for empty steps,
+        but one that arrived longer ago than `engine.park_timeout` goes next, whatever is said
+        here. Infinity leaves it to that, or to the next touch.
+        """
+        return 0.0
+
+    def pick(self, heads: Sequence[RequestView], now: float) -> int:
+        """Choose who is admitted next from a leaf: an index into `heads`, its first in key order.
+
+        Called only of the last discipline of a stack that sets `lookahead`, for each admission
+        and whenever the queue of the leaf changed, with 2 to `lookahead` requests. A request that
+        was passed over 8 * `lookahead` times is taken without asking. Any other answer than an
+        index counts as a fault and as 0.
+        """
+        return 0
 
     def charge(self, cls: ClassState[S], work: Work) -> None:
         """Work planned for the class in this step. Called at most once per class and step."""
@@ -130,132 +204,3 @@ class Discipline(Generic[S]):
         Called for each candidate when memory is short. Default: the last arrived goes first.
         """
         return -request.arrival
-
-
-class VerdictKind(IntEnum):
-    """From the mildest to the most restrictive; the most restrictive of all advisors holds."""
-
-    ACCEPT = 0
-    DEFER = 1
-    REJECT = 2
-
-
-class Verdict(NamedTuple):
-    """What an advisor says of an arriving request.
-
-    until: for DEFER, the engine time of the next question. code and retry_after (seconds): for
-    REJECT, told to the caller.
-    """
-
-    kind: VerdictKind
-    code: str = ""
-    until: float = 0.0
-    retry_after: float = 0.0
-
-    @staticmethod
-    def accept() -> "Verdict":
-        """Let it wait for a seat."""
-        return _ACCEPT
-
-    @staticmethod
-    def defer(until: float, code: str = "deferred") -> "Verdict":
-        """Park it, without seat or memory, and ask again at `until`."""
-        return Verdict(VerdictKind.DEFER, code, until=until)
-
-    @staticmethod
-    def reject(code: str, retry_after: float = 0.0) -> "Verdict":
-        """Refuse it; `code` is the machine-readable reason."""
-        return Verdict(VerdictKind.REJECT, code, retry_after=retry_after)
-
-
-_ACCEPT = Verdict(VerdictKind.ACCEPT)
-
-
-class LoadView(NamedTuple):
-    """How busy the engine is: counts of requests, tokens and blocks."""
-
-    now: float
-    waiting: int
-    parked: int
-    running: int
-    waiting_tokens: int
-    free_blocks: int
-    total_blocks: int
-
-
-class StepView(NamedTuple):
-    """What is known before a step is planned.
-
-    decodes: running requests that need one token. context_tokens: positions they attend to.
-    prefill_backlog: prompt positions of running requests that are not computed yet.
-    """
-
-    load: LoadView
-    number: int
-    decodes: int
-    context_tokens: int
-    prefill_backlog: int
-
-
-class Shape(NamedTuple):
-    """Upper limits for one step; None = no opinion. Folded field by field, most restrictive wins.
-
-    tokens, prefill_tokens: positions in the step. seqs: slices. new_seqs: admissions.
-    partial_prefills: prompts that are cut. reserve_blocks: blocks that admissions must leave free
-    (the largest wins).
-    """
-
-    tokens: int | None = None
-    prefill_tokens: int | None = None
-    seqs: int | None = None
-    new_seqs: int | None = None
-    partial_prefills: int | None = None
-    reserve_blocks: int | None = None
-
-
-class PrefillNeed(NamedTuple):
-    """One prompt that could be computed in this step: `need` positions are left."""
-
-    request: RequestView
-    need: int
-
-
-class QuotaView(NamedTuple):
-    """The prompts that a step could work on, and how many positions the step has for them."""
-
-    now: float
-    prefills: Sequence[PrefillNeed]
-    tokens: int
-
-
-class VictimView(NamedTuple):
-    """A shortage: `need` blocks are missing. candidates: who may be preempted, oldest first."""
-
-    now: float
-    need: int
-    candidates: Sequence[RequestView]
-
-
-class EventKind(IntEnum):
-    """What happened to a request."""
-
-    ARRIVED = 0
-    ADMITTED = 1
-    PREEMPTED = 2
-    FINISHED = 3
-    ABORTED = 4
-    FAILED = 5
-    REJECTED = 6
-
-
-class Event(NamedTuple):
-    """One thing that happened; `num_tokens` is the length of the answer so far."""
-
-    kind: EventKind
-    request: RequestView
-    now: float
-    num_tokens: int
-
-
-Quota = Mapping[int, int]
-"""Handle -> most positions of its prompt in this step. A handle that is missing has no limit."""

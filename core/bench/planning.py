@@ -12,6 +12,7 @@ from jackfield.core.engine.clock import SystemClock
 from jackfield.core.engine.loop import Engine, EngineSettings
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.services import Services
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import build_stack
 from jackfield.core.kv.pool import BlockPool
@@ -116,9 +117,9 @@ def _engine(resolved: Resolved, running: int) -> Engine:
     config = resolved.config
     limits = Limits(max(STEP_TOKENS, running), running, CONTEXT)
     clock = SystemClock()
-    stack = build_stack(
-        config, make_context=contexts(config, limits, clock), origins=resolved.origins
-    )
+    services = Services()
+    make_context = contexts(config, limits, clock, services)
+    stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     blocks = running * -(-(len(PROMPT) + LONGEST) // BLOCK_SIZE + 1)
     settings = EngineSettings(
         limits,
@@ -127,6 +128,8 @@ def _engine(resolved: Resolved, running: int) -> Engine:
         park_timeout=config.engine.park_timeout,
         decision_log=config.engine.decision_log,
         seed=config.model.seed,
+        class_idle_seconds=config.engine.class_idle_seconds,
+        max_classes=config.engine.max_classes,
     )
     pool = BlockPool(blocks, BLOCK_SIZE)
-    return Engine(settings, policies(config, stack), pool, NullExecutor(), clock)
+    return Engine(settings, policies(config, stack, services), pool, NullExecutor(), clock)

@@ -1,5 +1,6 @@
 """What was measured, and on what: so that two results can be compared later."""
 
+import json
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -32,9 +33,9 @@ def provenance(assembly: Assembly) -> dict[str, Any]:
 
 def stack_names(config: Mapping[str, Any]) -> dict[str, list[str]]:
     """The plugins that the configuration names, by kind."""
-    scheduler = config["scheduler"]
+    scheduler, stack = config["scheduler"], config["scheduler"]["stack"]
     return {
-        "scheduler": scheduler["stack"],
+        "scheduler": [one if isinstance(one, str) else json.dumps(one) for one in stack],
         "advisors": scheduler["advisors"],
         "cache": config["cache"]["stack"],
         "kernel": config["kernel"]["stack"],

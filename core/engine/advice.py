@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from jackfield.core.api import (
     Event,
     LoadView,
+    PlanBuilder,
     Quota,
     QuotaView,
     RequestView,
@@ -47,6 +48,7 @@ class Advice:
         self._quota = list(hooks.get("quota", ()))
         self._victims = list(hooks.get("victims", ()))
         self._observe = list(hooks.get("observe", ()))
+        self._plan = list(hooks.get("plan", ()))
 
     @property
     def wants_shape(self) -> bool:
@@ -66,7 +68,20 @@ class Advice:
     @property
     def limiting(self) -> list[str]:
         """Plugins that may have made a step empty."""
-        return sorted({a.plugin for a in (*self._shape, *self._quota) if not a.guard.off})
+        asked = (*self._shape, *self._quota, *self._plan)
+        return sorted({advisor.plugin for advisor in asked if not advisor.guard.off})
+
+    @property
+    def planner(self) -> str | None:
+        """The plugin that plans whole steps; None = the core does."""
+        if not self._plan or self._plan[0].guard.off:
+            return None
+        return self._plan[0].plugin
+
+    def plan(self, step: StepView, builder: PlanBuilder) -> bool:
+        """Let the owner plan the step; False if it failed."""
+        advisor = self._plan[0]
+        return _ask(advisor, False, _done, step, builder)
 
     def admit(
         self, views: Sequence[RequestView], load: LoadView
@@ -123,9 +138,11 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _strictness(found: tuple[Verdict, str]) -> tuple[int, float, float, str, str]:
+def _strictness(found: tuple[Verdict, str]) -> tuple[int, float, float, float, str, str]:
     verdict, plugin = found
-    return (int(verdict.kind), verdict.until, verdict.retry_after, plugin, verdict.code)
+    kind, code, until, retry_after, most = verdict
+    shorter = 0 if most is None else -most
+    return (int(kind), shorter, until, retry_after, plugin, code)
 
 
 def _verdicts(count: int, answer: Any) -> Sequence[Verdict]:
@@ -135,13 +152,15 @@ def _verdicts(count: int, answer: Any) -> Sequence[Verdict]:
         and all(isinstance(verdict, Verdict) and _is_sound(verdict) for verdict in answer)
     )
     if not good:
-        raise OutOfContract(f"returned {shown(answer)}, not {count} verdicts with finite times")
+        raise OutOfContract(f"returned {shown(answer)}, not {count} verdicts with finite limits")
     return tuple(answer)
 
 
 def _is_sound(verdict: Verdict) -> bool:
     times = (verdict.until, verdict.retry_after)
     finite = all(isinstance(value, int | float) and -1e18 < value < 1e18 for value in times)
+    if verdict.kind is VerdictKind.DEGRADE:
+        finite = finite and _is_count(verdict.max_tokens) and verdict.max_tokens != 0
     return finite and isinstance(verdict.kind, VerdictKind) and isinstance(verdict.code, str)
 
 
@@ -169,6 +188,10 @@ def _handles(answer: Any) -> Sequence[int]:
 
 def _nothing(answer: Any) -> None:
     return None
+
+
+def _done(answer: Any) -> bool:
+    return True
 
 
 def _tighten(first: Shape, second: Shape) -> Shape:

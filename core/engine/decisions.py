@@ -16,6 +16,7 @@ class Action(StrEnum):
     PARK = "park"
     WAKE = "wake"
     PREEMPT = "preempt"
+    DEGRADE = "degrade"
     REJECT = "reject"
     FINISH = "finish"
     FAIL = "fail"

@@ -56,6 +56,20 @@ class LazyHeap(Generic[T]):
         self.peek()
         return self._heap[0][0]
 
+    def first(self, count: int) -> list[T]:
+        """The first `count` items in order, or all. Costs O((count + stale entries) * log)."""
+        self.peek()
+        heap, found = self._heap, list[T]()
+        front = [(heap[0], 0)] if heap else []
+        while front and len(found) < count:
+            (_, ticket, item), index = heappop(front)
+            if self._live.get(item) == ticket:
+                found.append(item)
+            for below in (2 * index + 1, 2 * index + 2):
+                if below < len(heap):
+                    heappush(front, (heap[below], below))
+        return found
+
     @property
     def num_entries(self) -> int:
         """Live and stale entries, for checking the bound."""

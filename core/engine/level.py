@@ -1,14 +1,24 @@
 """One level of the scheduling stack: a discipline behind its guard."""
 
-from collections.abc import Callable, Hashable, Iterable
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from jackfield.core.api import ClassState, Discipline, Rank, Work
+from jackfield.core.api import (
+    MAX_LOOKAHEAD,
+    ClassState,
+    Discipline,
+    Rank,
+    RequestView,
+    Work,
+)
 from jackfield.core.engine.guard import Guard, OutOfContract, shown
 from jackfield.core.engine.rank import LAST, Sortable, sortable
 from jackfield.core.engine.request import Request
 
 NEUTRAL: Sortable = (0.0,)
+METHODS = ("classify", "key", "rank", "charge", "activate", "keep", "eligible_at", "pick")
 
 
 class Level:
@@ -25,7 +35,7 @@ class Level:
         self._discipline = discipline
         overrides = {
             name
-            for name in ("classify", "key", "rank", "charge", "activate", "keep")
+            for name in METHODS
             if getattr(type(discipline), name) is not getattr(Discipline, name)
         }
         self.classifies = "classify" in overrides
@@ -34,6 +44,23 @@ class Level:
         self.charges = "charge" in overrides
         self.activates = "activate" in overrides
         self.keeps = "keep" in overrides
+        self.shapes = "eligible_at" in overrides
+        self.lookahead = self._lookahead(discipline) if "pick" in overrides else 0
+        self.displaces = self._may_displace(discipline)
+
+    def _lookahead(self, discipline: Discipline[Any]) -> int:
+        wanted: Any = discipline.lookahead
+        if type(wanted) is not int or not 0 <= wanted <= MAX_LOOKAHEAD:
+            self.guard.fault(f"lookahead is {shown(wanted)}, not a number from 0 to 64")
+            return 0
+        return wanted if wanted > 1 else 0
+
+    @staticmethod
+    def _may_displace(discipline: Discipline[Any]) -> bool:
+        """Whether it has a margin, or a property that may become one."""
+        of_class = getattr(type(discipline), "preempt_margin", None)
+        own = getattr(discipline, "__dict__", {}).get("preempt_margin")
+        return of_class is not None or own is not None
 
     def fall_back(self) -> None:
         """Replace the discipline by first come first served."""
@@ -68,6 +95,23 @@ class Level:
         if not self.keeps:
             return (-request.arrival,)
         return self._rank("keep", self._discipline.keep, request.view, now)
+
+    def eligible_at(self, cls: ClassState[Any], now: float) -> float:
+        """Engine time before which nobody of the class is admitted; 0 if the discipline fails."""
+        return self.guard.ask(0.0, _time, self._discipline.eligible_at, cls, now)
+
+    def pick(self, heads: Sequence[RequestView], now: float) -> int:
+        """An index into `heads`; 0 if the discipline fails."""
+        return self.guard.ask(0, partial(_index, len(heads)), self._discipline.pick, heads, now)
+
+    def margin(self) -> float | None:
+        """How much lower a rank must be to displace who runs; None = nothing displaces."""
+        if not self.displaces:
+            return None
+        return self.guard.ask(None, _margin, self._preempt_margin)
+
+    def _preempt_margin(self) -> float | None:
+        return self._discipline.preempt_margin
 
     def charge(self, cls: ClassState[Any], work: Work) -> None:
         """Bill a class."""
@@ -106,3 +150,28 @@ def _hashable(key: Hashable) -> Hashable:
     if not stable:
         raise OutOfContract(f"returned {shown(key)}, which is not hashable")
     return key
+
+
+def _time(answer: float) -> float:
+    rank = sortable(answer)
+    if rank is None or isinstance(answer, tuple):
+        raise OutOfContract(f"returned {shown(answer)}, which is no time")
+    try:
+        return float(answer)
+    except OverflowError:
+        return math.inf if answer > 0 else -math.inf
+
+
+def _index(count: int, answer: int) -> int:
+    if type(answer) is not int or not 0 <= answer < count:
+        raise OutOfContract(f"returned {shown(answer)}, not an index below {count}")
+    return answer
+
+
+def _margin(answer: float | None) -> float | None:
+    if answer is None:
+        return None
+    rank = sortable(answer)
+    if rank is None or isinstance(answer, tuple) or rank[0] < 0:
+        raise OutOfContract(f"is {shown(answer)}, not None or a number that is not negative")
+    return rank[0]

@@ -56,8 +56,14 @@ class Planner:
 
     @property
     def oldest(self) -> Request | None:
-        """The running request that arrived first: it is never a victim."""
-        return self.running[min(self.running)] if self.running else None
+        """The running request that arrived first: it is never a victim.
+
+        Who is admitted for this step does not count yet, unless nobody else runs.
+        """
+        if not self.running:
+            return None
+        before = self.running.keys() - self._joins.keys() if self._joins else ()
+        return self.running[min(before or self.running)]
 
     def work(self) -> dict[Request, tuple[int, int]]:
         """Positions that the step being built computes, per request: (known tokens, decodes)."""
@@ -74,10 +80,21 @@ class Planner:
         """Whether the request has positions in this step."""
         return request.handle in self._decodes or request.handle in self._chunks
 
-    def missing_blocks(self, request: Request, length: int) -> int:
-        """Blocks that the request lacks for its next `length` positions, beyond the free ones."""
-        have = len(request.blocks)
-        return self.pool.blocks_for(request.computed + length) - have - self.pool.num_free
+    def is_new(self, request: Request) -> bool:
+        """Whether the request was admitted for this step."""
+        return request.handle in self._joins
+
+    def wants_block(self, request: Request) -> bool:
+        """Whether the next decode of a running request takes a block."""
+        return request.fed == request.computed >= request.room and request.total < request.limit
+
+    def freed_blocks(self, request: Request) -> int:
+        """Blocks that would be free if the request lost its seat; others may share some."""
+        return sum(self.pool.holders(block) == 1 for block in request.blocks)
+
+    def cached_tokens(self, request: Request) -> int:
+        """Tokens of the prompt that are computed already, and shared at an admission now."""
+        return len(shared_blocks(request, self.pool.block_size)) * self.pool.block_size
 
     def admission_blocks(self, request: Request) -> int:
         """New blocks that an admission takes: for all known tokens and the next one."""
@@ -143,14 +160,24 @@ class Planner:
     def preemptible(self) -> list[Request]:
         """Who may be preempted, by arrival: all but the oldest, and at least one block further
         than when they were preempted before."""
+        oldest = self.oldest
         runners = sorted(self.running.values(), key=lambda request: request.handle)
-        return [r for r in runners[1:] if not r.num_preemptions or r.computed >= r.progress_mark]
+        return [
+            one
+            for one in runners
+            if one is not oldest and (not one.num_preemptions or one.computed >= one.progress_mark)
+        ]
 
     def release(self, request: Request) -> None:
         """The request ends: seat and blocks come back, whatever this step granted is dropped."""
         self._refund(request)
         if request.status is Status.RUNNING:
             self._vacate(request)
+
+    def undo(self) -> None:
+        """Take all grants of this step back. Who was admitted or preempted stays so."""
+        for request in self.work():
+            self._refund(request)
 
     def _refund(self, request: Request) -> None:
         if self._decodes.pop(request.handle, None) is not None:

@@ -9,7 +9,7 @@ from jackfield.core.api import FinishReason, RequestContext, SamplingParams
 if TYPE_CHECKING:
     from jackfield.core.engine.group import Group
     from jackfield.core.engine.late import LateBinder
-    from jackfield.core.engine.tree import Leaf
+    from jackfield.core.engine.node import Leaf
 
 NO_SEAT = -1
 NO_POSITION = -1
@@ -40,15 +40,16 @@ class Request:
     total - computed positions are still to be planned: 1 while decoding. `room` positions fit its
     blocks. `unseen` tokens are sampled in steps that have not been collected. `ends` holds all
     ids that end it, `limit` is the longest it gets. `fed` is the position of the token that the
-    device sampled last on its seat.
+    device sampled last on its seat. `first_cached` is `num_cached` of the first seat. `told` is
+    `num_preemptions` when timings were handed over last, -1 before.
     """
 
     __slots__ = (
-        "arrival", "banned", "binder", "blocks", "computed", "context", "ends", "eos_ids",
-        "failure", "fed", "finish", "group", "handle", "id", "index", "leaf", "limit",
-        "max_tokens", "num_cached", "num_preemptions", "output", "params", "progress_mark",
-        "prompt", "prompt_scores", "recompute_until", "room", "seat", "seed", "status", "total",
-        "unseen", "view",
+        "admitted_at", "arrival", "banned", "binder", "blocks", "computed", "context", "ends",
+        "eos_ids", "failure", "fed", "finish", "first_cached", "first_token_at", "group", "handle",
+        "id", "index", "last_token_at", "leaf", "limit", "max_tokens", "num_cached",
+        "num_preemptions", "output", "params", "progress_mark", "prompt", "prompt_scores",
+        "recompute_until", "room", "seat", "seed", "status", "told", "total", "unseen", "view",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,11 @@ class Request:
         self.params = params
         self.context = context
         self.arrival = arrival
+        self.admitted_at: float | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.first_cached = 0
+        self.told = -1
         self.seed = seed
         self.max_tokens = max_tokens
         self.limit = len(prompt) + max_tokens
@@ -115,6 +121,15 @@ class Request:
         if self.max_tokens and self.total >= self.limit:
             return 0
         return self.total - self.computed
+
+    def shorten(self, max_tokens: int) -> None:
+        """The answer has at most so many tokens; before anything of it is planned."""
+        self.max_tokens = max_tokens
+        self.limit = len(self.prompt) + max_tokens
+
+    def again(self, length: int) -> int:
+        """How many of the next positions were computed before, and lost in a preemption."""
+        return min(max(self.recompute_until - self.computed, 0), length)
 
     @property
     def decodes(self) -> bool:

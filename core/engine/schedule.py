@@ -1,63 +1,23 @@
 """One step's plan: decodes first, then prompts, then admissions from the tree."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from jackfield.core.api import LoadView, PrefillNeed, QuotaView, Shape, StepView, VictimView, Work
 from jackfield.core.engine.advice import NO_OPINION, Advice
+from jackfield.core.engine.caps import UNLIMITED, Caps, Room, admission_limit
 from jackfield.core.engine.decisions import CORE
+from jackfield.core.engine.displacement import victims_for
+from jackfield.core.engine.node import Node, leaf_of
+from jackfield.core.engine.outcome import Admission, Outcome, Preemption
+from jackfield.core.engine.plan_builder import StepBuilder
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.request import Request
-from jackfield.core.engine.tree import Leaf, Node, WaitingTree
+from jackfield.core.engine.standing import worst_first
+from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
 
-UNLIMITED = 2**31
-
-
-class Caps(NamedTuple):
-    """A folded `Shape` with the core's own limits filled in."""
-
-    tokens: int
-    prefill_tokens: int
-    seqs: int
-    new_seqs: int
-    partial_prefills: int
-    reserve_blocks: int
-
-    @staticmethod
-    def of(shape: Shape, max_tokens: int, max_seqs: int) -> "Caps":
-        """No opinion means the core's limit."""
-        return Caps(
-            tokens=_at_most(shape.tokens, max_tokens),
-            prefill_tokens=_at_most(shape.prefill_tokens, max_tokens),
-            seqs=_at_most(shape.seqs, max_seqs),
-            new_seqs=_at_most(shape.new_seqs, max_seqs),
-            partial_prefills=_at_most(shape.partial_prefills, UNLIMITED),
-            reserve_blocks=shape.reserve_blocks or 0,
-        )
-
-
-class Preemption(NamedTuple):
-    """Who lost its seat, and who chose it."""
-
-    request: Request
-    plugin: str
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What planning did beside granting: for the log, the events and the queues.
-
-    waits: why the head of the queue was not admitted; None when nobody waits on. recomputed:
-    granted positions that were computed before.
-    """
-
-    admitted: list[tuple[Request, str]] = field(default_factory=list)
-    preempted: list[Preemption] = field(default_factory=list)
-    waits: str | None = None
-    recomputed: int = 0
-    stalled: bool = False
+PATIENCE = 64
+"""Steps in which the hook `plan` may leave the oldest out; the core plans the next one."""
 
 
 class Scheduler:
@@ -76,26 +36,67 @@ class Scheduler:
         self._valve = valve
         self._advice = advice
         self._load = load
+        self._caps = self._caps_of(NO_OPINION)
+        self._neglected = 0
 
     def plan(self, now: float) -> Outcome:
         """Grant what the step computes. Empty only if nothing can run."""
         outcome = Outcome()
+        self._tree.begin(now)
         decodes, prompts = self._split()
-        shape = NO_OPINION
-        if self._advice.wants_shape:
-            shape = self._advice.shape(self._view(now, decodes, prompts))
-        self._fill(now, self._caps(shape), decodes, prompts, outcome, advised=True)
-        if self._planner.is_empty and self._could_run():
+        caps, owner = self._caps, self._advice.planner
+        if self._advice.wants_shape or owner is not None:
+            view = self._view(now, decodes, prompts)
+            caps = self._caps_of(self._advice.shape(view))
+            if owner is not None:
+                if self._by_hand(now, view, caps, owner, outcome):
+                    return self._charged(outcome)
+                decodes, prompts = self._split()
+        if self._tree.displaces and self._displace(now, caps, outcome):
+            decodes, prompts = self._split()
+        self._fill(now, caps, decodes, prompts, outcome, advised=True)
+        if self._planner.is_empty and self._could_run(now):
             outcome.stalled = True
             decodes, prompts = self._split()
-            self._fill(now, self._caps(NO_OPINION), decodes, prompts, outcome, advised=False)
+            self._fill(now, self._caps, decodes, prompts, outcome, advised=False)
+        return self._charged(outcome)
+
+    def _charged(self, outcome: Outcome) -> Outcome:
         if self._tree.charges:
             self._tree.charge(self._work())
         return outcome
 
-    def _caps(self, shape: Shape) -> Caps:
+    def _caps_of(self, shape: Shape) -> Caps:
         limits = self._planner.limits
         return Caps.of(shape, limits.max_tokens, limits.max_seqs)
+
+    def _by_hand(
+        self, now: float, view: StepView, caps: Caps, owner: str, outcome: Outcome
+    ) -> bool:
+        """Whether the owner of the hook has planned the step; else no grant of it is left."""
+        if self._neglected >= PATIENCE:
+            self._neglected = 0
+            outcome.stalled = True
+            return False
+
+        def seat(request: Request) -> None:
+            self._seat(request, keeps_credit=True)
+
+        builder = StepBuilder(
+            self._planner, self._tree, self._valve, caps, outcome, owner, now, seat
+        )
+        done = self._advice.plan(view, builder)
+        builder.close()
+        if done and not self._planner.is_empty:
+            outcome.waits = "it was not chosen" if len(self._tree) else None
+            oldest = self._planner.oldest
+            served = oldest is None or self._planner.is_granted(oldest)
+            self._neglected = 0 if served else self._neglected + 1
+            return True
+        self._planner.undo()
+        outcome.recomputed = 0
+        outcome.stalled = done and self._could_run(now)
+        return not outcome.stalled and done
 
     def _split(self) -> tuple[list[Request], list[Request]]:
         decodes, prompts = [], []
@@ -125,13 +126,15 @@ class Scheduler:
         outcome: Outcome,
         advised: bool,
     ) -> None:
+        preempted = len(outcome.preempted)
         self._grant_decodes(now, caps, decodes, outcome)
+        short = len(outcome.preempted) > preempted
         room = Room.of(self._planner, caps)
-        if outcome.preempted:
+        if short:
             outcome.waits = "memory is short"
             prompts = [request for request in prompts if request.handle in self._planner.running]
         limits = self._quota(now, prompts, room) if advised else {}
-        if not outcome.preempted:
+        if not short:
             # What the quota takes from running prompts is there for those who wait.
             left = room.after(prompts, limits)
             admitted = self._admissions(now, caps, left, outcome, advised)
@@ -170,17 +173,16 @@ class Scheduler:
     def _victims(self, now: float, request: Request) -> list[tuple[Request, str]]:
         """In order: the owner's choice, then the tree's. The oldest may take from anybody, the
         others only from those that are worse than themselves."""
-        planner, tree = self._planner, self._tree
+        planner = self._planner
         oldest = planner.oldest
         candidates = planner.preemptible()
         if request is oldest:
             candidates = [r for r in planner.running.values() if r is not oldest]
-        ordered = sorted(candidates, key=lambda r: tree.badness(r, now))
-        if request is not oldest and request in ordered:
-            ordered = ordered[: ordered.index(request)]
-        elif request is not oldest:
-            mine = tree.badness(request, now)
-            ordered = [r for r in ordered if tree.badness(r, now) < mine]
+        if request is oldest:
+            ordered = worst_first(candidates, now)
+        else:
+            everybody = worst_first({*candidates, request}, now)
+            ordered = everybody[: everybody.index(request)]
         by_handle = {r.handle: r for r in ordered}
         shortage = VictimView(now, 1, tuple(r.view for r in ordered))
         chosen = self._advice.victims(shortage) if ordered else []
@@ -196,13 +198,16 @@ class Scheduler:
         advised: bool,
     ) -> list[Request]:
         admitted: list[Request] = []
-        tokens = left.tokens
+        tokens, seats = left.tokens, len(outcome.admitted)
         while self._tree:
-            outcome.waits = _limit(self._planner, caps, left, tokens, len(admitted))
+            outcome.waits = admission_limit(self._planner, caps, left, tokens, len(admitted), seats)
             if outcome.waits is not None:
                 break
             request, by = self._next(now, advised)
-            if not self._fits(request, caps):
+            if request is None:
+                outcome.waits = "nobody may be admitted yet"
+                break
+            if not caps.fits(self._planner, request):
                 outcome.waits = "no free blocks"
                 break
             self._take(request, by, outcome)
@@ -210,25 +215,43 @@ class Scheduler:
             tokens -= request.need
         return admitted
 
-    def _next(self, now: float, advised: bool) -> tuple[Request, str]:
+    def _next(self, now: float, advised: bool) -> tuple[Request | None, str]:
         if not advised:
-            return self._valve.oldest, "fallback"
+            return self._oldest(now), "fallback"
         if self._valve.is_open:
-            return self._valve.oldest, "valve"
-        head = self._tree.head(now)
-        assert head is not None, "the tree is not empty"
-        return head, "order"
+            return self._oldest(now), "valve"
+        return self._tree.head(now), "order"
 
-    def _fits(self, request: Request, caps: Caps) -> bool:
-        planner = self._planner
-        reserve = caps.reserve_blocks if planner.running else 0
-        return planner.admission_blocks(request) + reserve <= planner.pool.num_free
+    def _oldest(self, now: float) -> Request | None:
+        """Of those who may be admitted; somebody waits."""
+        return self._tree.oldest(now) if self._tree.shapes else self._valve.oldest
 
-    def _take(self, request: Request, by: str, outcome: Outcome) -> None:
+    def _take(
+        self, request: Request, by: str, outcome: Outcome, *, keeps_credit: bool = False
+    ) -> None:
+        plugin = leaf_of(request).orderer if by == "order" else CORE
+        self._seat(request, keeps_credit=keeps_credit)
+        outcome.admitted.append(Admission(request, by, plugin))
+
+    def _seat(self, request: Request, *, keeps_credit: bool) -> None:
         self._tree.admit(request)
-        self._valve.admitted(request)
+        self._valve.admitted(request, keeps_credit=keeps_credit)
         self._planner.admit(request)
-        outcome.admitted.append((request, by))
+
+    def _displace(self, now: float, caps: Caps, outcome: Outcome) -> bool:
+        """Give seats to the heads of the queue that running requests of a worse rank hold."""
+        planner = self._planner
+        while len(outcome.admitted) < min(caps.new_seqs, caps.seqs) and caps.tokens > 0:
+            head = self._tree.head(now)
+            chosen = victims_for(head, planner, caps, now) if head else []
+            if head is None or not chosen:
+                break
+            for victim, level in chosen:
+                planner.preempt(victim)
+                reason = f"{head.id} goes first by more than the margin"
+                outcome.preempted.append(Preemption(victim, level.name, reason))
+            self._take(head, "order", outcome, keeps_credit=True)
+        return bool(outcome.preempted)
 
     def _quota(self, now: float, prompts: list[Request], room: "Room") -> dict[int, int]:
         if not prompts or not self._advice.wants_quota:
@@ -256,11 +279,11 @@ class Scheduler:
                 partial += 1
                 if partial > caps.partial_prefills:
                     continue
-            outcome.recomputed += _again(request, length)
+            outcome.recomputed += request.again(length)
             self._planner.grant(request, length)
             room.tokens -= length
 
-    def _could_run(self) -> bool:
+    def _could_run(self, now: float) -> bool:
         decodes, prompts = self._split()
         if prompts or self._planner.oldest in decodes:
             return True
@@ -268,7 +291,9 @@ class Scheduler:
             return True
         if not self._tree or not self._planner.seats_left:
             return False
-        oldest = self._valve.oldest
+        oldest = self._oldest(now)
+        if oldest is None:
+            return False
         return self._planner.admission_blocks(oldest) <= self._planner.pool.num_free
 
     def _has_block(self, request: Request) -> bool:
@@ -277,56 +302,13 @@ class Scheduler:
     def _work(self) -> dict[Node, Work]:
         total: dict[Node, Work] = {}
         for request, (known, decoded) in self._planner.work().items():
-            leaf = request.leaf
-            assert isinstance(leaf, Leaf)
+            leaf = leaf_of(request)
             work = _work_of(request, known, decoded)
             total[leaf] = total[leaf].plus(work) if leaf in total else work
         return total
 
 
-@dataclass(slots=True)
-class Room:
-    """What is left of the step for prompts: positions and sequences."""
-
-    tokens: int
-    seqs: int
-
-    @staticmethod
-    def of(planner: Planner, caps: Caps) -> "Room":
-        """After the decodes were granted."""
-        used = planner.limits.max_tokens - planner.tokens_left
-        tokens = min(caps.tokens - used, caps.prefill_tokens, planner.tokens_left)
-        return Room(max(tokens, 0), max(caps.seqs - used, 0))
-
-    def after(self, prompts: list[Request], limits: dict[int, int]) -> "Room":
-        """What is left when these prompts get what they need, or what they are limited to."""
-        needs = [min(one.need, limits.get(one.handle, UNLIMITED)) for one in prompts]
-        return Room(max(self.tokens - sum(needs), 0), max(self.seqs - len(prompts), 0))
-
-
-def _limit(
-    planner: Planner, caps: Caps, left: Room, tokens: int, admitted: int
-) -> str | None:
-    """Why nobody more can be admitted in this step; None = somebody can."""
-    if not planner.seats_left:
-        return "no free seat"
-    if tokens <= 0 or admitted >= left.seqs:
-        return "the step is full"
-    if admitted >= caps.new_seqs:
-        return "admissions of the step are limited"
-    return None
-
-
-def _again(request: Request, length: int) -> int:
-    """How many of the next positions were computed before, and lost in a preemption."""
-    return min(max(request.recompute_until - request.computed, 0), length)
-
-
 def _work_of(request: Request, known: int, decoded: int) -> Work:
-    again = _again(request, known)
+    again = request.again(known)
     cached = request.num_cached if known and request.computed == request.num_cached else 0
     return Work(prefill=known - again, decode=decoded, cached=cached, recompute=again)
-
-
-def _at_most(limit: int | None, maximum: int) -> int:
-    return maximum if limit is None else min(limit, maximum)

@@ -25,13 +25,16 @@ class Fingerprint(NamedTuple):
     plugins: tuple[Identity, ...]
 
     @staticmethod
-    def of(selected: Iterable[Found]) -> "Fingerprint":
-        """The fingerprint of a selection; equal in every process that selected the same."""
+    def of(selected: Iterable[Found], branches: str = "") -> "Fingerprint":
+        """The fingerprint of a selection; equal in every process that selected the same.
+
+        branches: the scheduler stack as it is written, if it branches.
+        """
         plugins = tuple(
             Identity(found.kind, found.name, found.value, found.distribution, found.version)
             for found in selected
         )
-        text = "\n".join("\t".join(plugin) for plugin in plugins)
+        text = "\n".join([*("\t".join(plugin) for plugin in plugins), *filter(None, (branches,))])
         return Fingerprint(sha256(text.encode()).hexdigest(), plugins)
 
     def check_same(self, other: "Fingerprint") -> None:

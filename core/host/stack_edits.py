@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jackfield.core.api import ConfigError
+from jackfield.core.host.ordering import names_in
 from jackfield.core.host.origin import Key
 
 GIB = 2**30
@@ -24,8 +25,8 @@ class StackEdit(NamedTuple):
     settings: Mapping[Key, Any]
 
 
-def _has(stack: list[str], plugin: str) -> bool:
-    return any(entry.rpartition(":")[2] == plugin for entry in stack)
+def _has(stack: list[Any], plugin: str) -> bool:
+    return any(entry.rpartition(":")[2] == plugin for entry in names_in(stack))
 
 
 def _with(plugin: str, settings: Mapping[Key, Any]) -> StackEdit:

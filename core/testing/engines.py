@@ -7,12 +7,15 @@ from typing import Any
 
 from jackfield.core.api import Discipline, FinishReason, PolicyConfig, PolicyContext, SamplingParams
 from jackfield.core.engine.advice import Advice, Advisor
+from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.level import Level
-from jackfield.core.engine.loop import Engine, EngineSettings, Policies
+from jackfield.core.engine.loop import Engine, EngineSettings
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.policies import Policies
+from jackfield.core.engine.services import Services
 from jackfield.core.engine.steps import Executor
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.testing.clock import ManualClock
@@ -20,7 +23,7 @@ from jackfield.core.testing.fake_executor import FakeExecutor, hashed
 
 VOCAB = 1000
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
-HOOKS = ("admit", "shape", "quota", "victims", "observe")
+HOOKS = ("admit", "shape", "quota", "victims", "plan", "observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +39,21 @@ class Sizes:
     share: float = 0.01
     fault_limit: int = 3
     hook_budget: float = 1.0
+    park_timeout: float = 600.0
+    class_idle_seconds: float = 600.0
+    max_classes: int = 10_000
 
 
-def context_for(sizes: Sizes, clock: Clock) -> PolicyContext:
-    """What a policy gets from an engine of that size."""
-    return PolicyContext(
-        rng=random.Random(0),
-        now=clock.now,
-        max_num_seqs=sizes.max_seqs,
-        max_num_batched_tokens=sizes.max_tokens,
-        max_model_len=sizes.max_model_len,
-    )
+def context_for(
+    sizes: Sizes, clock: Clock, services: Services | None = None
+) -> PolicyContext:
+    """What a policy gets from an engine of that size.
+
+    services: those of the engine, handed to `make_engine` too; without them nothing is cached,
+    nothing is asked again, and nothing is predicted.
+    """
+    limits = Limits(sizes.max_tokens, sizes.max_seqs, sizes.max_model_len)
+    return (services or Services()).context(random.Random(0), clock, limits)
 
 
 def make_engine(
@@ -57,10 +64,12 @@ def make_engine(
     executor: Executor | None = None,
     clock: Clock | None = None,
     eos_ids: frozenset[int] = frozenset(),
+    services: Services | None = None,
 ) -> Engine:
     """An engine with these policies; a missing leaf is first come first served.
 
-    advisors: plugin name -> object whose methods are named like scheduler hooks.
+    advisors: plugin name -> object whose methods are named like scheduler hooks. services: those
+    that the policies' contexts were made with.
     """
     sizes = sizes or Sizes()
     clock = clock or ManualClock()
@@ -85,10 +94,13 @@ def make_engine(
         eos_ids=eos_ids,
         overlap=sizes.overlap,
         starvation_share=sizes.share,
+        park_timeout=sizes.park_timeout,
+        class_idle_seconds=sizes.class_idle_seconds,
+        max_classes=sizes.max_classes,
     )
     return Engine(
         settings,
-        Policies(levels, Advice(hooks), guards),
+        Policies(Branch.chain(levels), Advice(hooks), guards, services or Services()),
         BlockPool(sizes.num_blocks, sizes.block_size),
         executor or FakeExecutor(sizes.block_size, VOCAB),
         clock,

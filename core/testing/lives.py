@@ -6,6 +6,7 @@ from typing import Any
 
 from jackfield.core.api import PolicyContext, RequestContext, RequestError, SamplingParams
 from jackfield.core.engine.messages import NewRequest
+from jackfield.core.engine.services import Services
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.engines import Sizes, context_for, make_engine
 from jackfield.core.testing.fake_executor import FakeExecutor
@@ -26,7 +27,8 @@ def start(
     make_advisors: Advisors | None = None,
 ) -> Watch:
     """A new engine with new policies, watched. Its tokens are 0 to 12; 12 ends an answer."""
-    context = context_for(sizes, clock)
+    services = Services()
+    context = context_for(sizes, clock, services)
     stack = build(make_policies, context)
     more = make_advisors(context) if make_advisors is not None else {}
     advisors = {**stack.advisors, **more}
@@ -38,6 +40,7 @@ def start(
         executor=executor,
         clock=clock,
         eos_ids=EOS,
+        services=services,
     )
     rejects = any(hasattr(advisor, "admit") for advisor in advisors.values())
     return Watch(engine, sizes, executor, clock, vocab_size=IDS, may_reject=rejects)

@@ -4,6 +4,7 @@ It is a model plugin like any other: give it to an engine through an entry point
 `jackfield.v1.models` named `Scripted`. `write_scripted_model` writes folders for it.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ class ScriptedModel:
     others 0. The first token is read back from the KV cache through attention, and the place in
     the script is the position, so an answer survives chunks, batches and preemptions only if the
     engine keeps the cache right; tokens that were sampled otherwise do not matter.
+    `"step_seconds"` makes each step take at least so long, without using a processor.
     """
 
     @classmethod
@@ -53,6 +55,7 @@ class ScriptedModel:
     ) -> None:
         self._like = weights.take(ANCHOR, (1,))
         self._vocab_size = int(config["vocab_size"])
+        self._step_seconds = float(config.get("step_seconds", 0.0))
         script = _checked(config.get("script"), self._vocab_size)
         ends = config["eos_token_id"]
         end = int(ends[0] if isinstance(ends, list) else ends)
@@ -63,6 +66,7 @@ class ScriptedModel:
 
     def forward(self, inputs: ModelInputs, attend: Attend) -> Tensor:
         assert inputs.prompt_lens_T is not None, "describe asks for them"
+        time.sleep(self._step_seconds)
         first_T = self._first(inputs, attend)
         place_T = inputs.positions_T - inputs.prompt_lens_T + 1
         place_T = place_T.clamp(0, self._script_VL.shape[1] - 1)

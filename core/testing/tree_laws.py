@@ -14,10 +14,12 @@ from jackfield.core.api import (
     SamplingParams,
     Work,
 )
+from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.level import Level
+from jackfield.core.engine.node import Leaf, Node, leaf_of, path_of
 from jackfield.core.engine.request import Request
-from jackfield.core.engine.tree import Leaf, Node, WaitingTree
+from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.engines import Sizes, context_for, with_leaf
 from jackfield.core.testing.lives import TENANTS
@@ -54,7 +56,7 @@ class Walk:
     def __init__(self, disciplines: Sequence[Discipline[Any]], seed: int) -> None:
         self._random = Random(seed)
         self._levels = [Level(type(d).__name__, d, Guard("", FAULTS, 60.0)) for d in disciplines]
-        self.tree = WaitingTree(self._levels)
+        self.tree = WaitingTree(Branch.chain(self._levels))
         self.waiting: dict[int, Request] = {}
         self.running: dict[int, Request] = {}
         self.admitted: list[Request] = []
@@ -65,14 +67,21 @@ class Walk:
         self.waiting[handle] = request
         self.tree.push(request, 0.0)
 
-    def admit(self) -> None:
-        """The head gets a seat."""
+    def admit(self) -> bool:
+        """The head gets a seat. False if nobody waits, or all who wait are held back."""
         head = self.tree.head(0.0)
-        if head is not None:
-            check_head(self.tree, head, list(self.waiting.values()))
-            self.tree.admit(head)
-            self.admitted.append(head)
-            self.running[head.handle] = self.waiting.pop(head.handle)
+        if head is None:
+            return False
+        check_head(self.tree, head, list(self.waiting.values()))
+        self.tree.admit(head)
+        self.admitted.append(head)
+        self.running[head.handle] = self.waiting.pop(head.handle)
+        return True
+
+    def drain(self) -> None:
+        """Everybody gets a seat who is not held back."""
+        while self.admit():
+            pass
 
     def charge(self) -> None:
         """Everybody who runs is billed."""
@@ -128,34 +137,35 @@ def walk(
             steps.charge()
         else:
             steps.leave()
-    while steps.waiting:
-        steps.admit()
+    steps.drain()
     steps.check()
     return [request.handle for request in steps.admitted]
 
 
 def check_head(tree: WaitingTree, head: Request, waiting: Sequence[Request]) -> None:
-    """The head is the first by a plain comparison with everybody else."""
+    """The head is the first by a plain comparison with everybody else who may be admitted.
+
+    In a leaf that looks ahead it is one of the first so many.
+    """
+    ahead = 0
     for other in waiting:
-        if other is not head:
-            assert _goes_first(tree, head, other), f"{head.id} is admitted before {other.id}"
+        if other is not head and tree.may_be_admitted(other, 0.0):
+            first = _goes_first(head, other)
+            ahead += not first and other.leaf is head.leaf
+            assert first or other.leaf is head.leaf, f"{head.id} is admitted before {other.id}"
+    most = max(leaf_of(head).branch.level.lookahead, 1)
+    assert ahead < most, f"{head.id} is admitted before {ahead} that have lower keys"
 
 
-def _goes_first(tree: WaitingTree, first: Request, second: Request) -> bool:
-    one, two = _path(first), _path(second)
-    for mine, theirs in zip(one, two, strict=True):
+def _goes_first(first: Request, second: Request) -> bool:
+    one, two = path_of(first), path_of(second)
+    for mine, theirs in zip(one, two, strict=False):
         if mine is not theirs:
-            level = tree.levels[mine.depth - 1]
-            return level.rank(mine.state, 0.0) <= level.rank(theirs.state, 0.0)
-    leaf = tree.levels[-1]
+            return mine.rank(0.0) <= theirs.rank(0.0)
+    leaf = one[-1].branch.level
     return (leaf.key(first, 0.0), first.arrival, first.handle) <= (
         leaf.key(second, 0.0), second.arrival, second.handle,
     )  # fmt: skip
-
-
-def _path(request: Request) -> list[Node]:
-    assert request.leaf is not None
-    return list(request.leaf.path())[::-1]
 
 
 def check_order(make: Factory) -> None:
@@ -178,8 +188,7 @@ def check_refinement(make: Factory) -> None:
     steps = Walk([Halves(PolicyConfig(), _context()), *_stack(make)], 0)
     for handle in range(40):
         steps.push(handle, "second" if handle % 2 else "first")
-    while steps.waiting:
-        steps.admit()
+    steps.drain()
     tiers = [request.context.tier for request in steps.admitted]
     assert tiers == sorted(tiers), "the stack reorders across classes of the level above"
 
@@ -197,12 +206,10 @@ def _first_tier(make: Factory, noise: bool) -> list[int]:
             steps.push(handle + 1, "second")
         steps.push(handle, "first")
         if handle % 3 == 0:
-            steps.admit()
-            while steps.admitted[-1].context.tier != "first":
-                steps.admit()
+            while steps.admit() and steps.admitted[-1].context.tier != "first":
+                pass
             steps.charge()
-    while steps.waiting:
-        steps.admit()
+    steps.drain()
     return [r.handle for r in steps.admitted if r.context.tier == "first"]
 
 

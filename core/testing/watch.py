@@ -99,7 +99,7 @@ class Watch:
         """One step of the engine and all checks."""
         before = self._running()
         last = self._executor.last_plan
-        busy = self._sizes.overlap == 0 and (before or len(self.engine.lifecycle.tree))
+        busy = self._sizes.overlap == 0 and (before or self._somebody_may_be_admitted())
         for delta in self.engine.step():
             self._absorb(delta)
         self.engine.check()
@@ -111,6 +111,9 @@ class Watch:
             assert plan.num_tokens <= self._sizes.max_tokens, "the step is too large"
             assert len(plan.slices) <= self._sizes.max_seqs, "too many sequences in a step"
             self.trace.append(repr((plan.number, plan.slices, plan.joins, plan.blocks)))
+
+    def _somebody_may_be_admitted(self) -> bool:
+        return self.engine.lifecycle.tree.head(self._clock.now()) is not None
 
     def _running(self) -> dict[int, Before]:
         size = self._sizes.block_size

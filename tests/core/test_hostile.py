@@ -36,7 +36,8 @@ from jackfield.core.testing.lives import TIGHT, life, start
 from jackfield.core.testing.watch import Watch
 
 OVERLAPS = [0, 2]
-METHODS = ("classify", "key", "rank", "charge", "activate", "keep")
+METHODS = ("classify", "key", "rank", "charge", "activate", "keep", "eligible_at", "pick")
+LEAF_METHODS = ("key", "keep", "pick")
 RANKS = ("key", "rank", "keep")
 Behaviour = Callable[..., Any]
 
@@ -114,10 +115,20 @@ BAD_CLASSES: dict[str, Callable[[], Behaviour]] = {
     "a list": lambda: returns([1]),
     "nasty": lambda: returns(Nasty()),
 }
+BAD_TIMES = {name: make for name, make in BAD_RANKS.items() if name != "mixed widths"}
+BAD_INDEXES: dict[str, Callable[[], Behaviour]] = {
+    **BAD_TIMES,
+    "one before the first": lambda: returns(-1),
+    "one behind the last": lambda: returns(3),
+    "huge": lambda: returns(10**400),
+    "a float": lambda: returns(0.0),
+}
 CASES = [
     *((method, name, make) for method in METHODS for name, make in BAD.items()),
     *((method, name, make) for method in RANKS for name, make in BAD_RANKS.items()),
     *(("classify", name, make) for name, make in BAD_CLASSES.items()),
+    *(("eligible_at", name, make) for name, make in BAD_TIMES.items()),
+    *(("pick", name, make) for name, make in BAD_INDEXES.items()),
 ]
 
 
@@ -125,6 +136,8 @@ def hostile(method: str, behaviour: Behaviour) -> type[Discipline[Any]]:
     """A discipline like any other, but for one method."""
 
     class Hostile(Discipline[Any]):
+        lookahead = 3
+
         def classify(self, request: Any) -> Hashable:
             return request.context.tenant
 
@@ -134,7 +147,7 @@ def hostile(method: str, behaviour: Behaviour) -> type[Discipline[Any]]:
         def charge(self, cls: ClassState[Any], work: Work) -> None:
             cls.state = (cls.state or 0) + work.decode
 
-    if method in ("key", "keep"):
+    if method in LEAF_METHODS:
         del Hostile.classify
     setattr(Hostile, method, lambda self, *arguments: behaviour(*arguments))
     return Hostile
@@ -143,7 +156,7 @@ def hostile(method: str, behaviour: Behaviour) -> type[Discipline[Any]]:
 def stack_of(method: str, behaviour: Behaviour) -> Callable[[PolicyContext], list[Any]]:
     """As the leaf for what only a leaf is asked, else above it."""
     cls = hostile(method, behaviour)
-    plain = [] if method in ("key", "keep") else [Discipline]
+    plain = [] if method in LEAF_METHODS else [Discipline]
     return lambda context: [
         one(PolicyConfig(), context) for one in (cls, *plain)  # type: ignore[operator]
     ]
@@ -163,6 +176,7 @@ def test_a_discipline(
     assert list(watch.engine.faults()) == ["hostile"]
     level = watch.engine.lifecycle.tree.levels[0]
     assert not (level.ranks or level.keys or level.charges or level.keeps or level.classifies)
+    assert not (level.shapes or level.lookahead)
 
 
 @pytest.mark.parametrize("method", RANKS)

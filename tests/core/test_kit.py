@@ -169,7 +169,7 @@ def test_a_step_that_stays_empty_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         def shape(self, step: Any) -> Shape:
             return Shape(tokens=0)
 
-    monkeypatch.setattr(Scheduler, "_could_run", lambda self: False)
+    monkeypatch.setattr(Scheduler, "_could_run", lambda self, now: False)
     with pytest.raises(AssertionError, match="the step was empty"):
         life(plain, make_advisors=lambda _: {"stalls": Stalls()})
 

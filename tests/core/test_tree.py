@@ -17,6 +17,7 @@ from jackfield.core.api import (
     RequestView,
     Work,
 )
+from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.heap import SLACK, STALE_FACTOR
 from jackfield.core.engine.level import Level
@@ -149,7 +150,8 @@ def test_a_policy_without_an_order_is_found() -> None:
 
 
 def tree_of(*stack: type[Discipline[Any]]) -> WaitingTree:
-    return WaitingTree([Level("level", one, Guard("", 3, 60.0)) for one in build(stack)])
+    levels = [Level("level", one, Guard("", 3, 60.0)) for one in build(stack)]
+    return WaitingTree(Branch.chain(levels))
 
 
 def test_idle_classes_without_state_are_forgotten() -> None:
@@ -199,9 +201,7 @@ def test_a_step_is_billed_once_per_class_up_to_the_root() -> None:
         def charge(self, cls: ClassState[Any], work: Work) -> None:
             bills.append((cls.key, work))
 
-    tree = WaitingTree(
-        [Level("b", one, Guard("", 3, 60.0)) for one in build([Bills, Bills, Discipline])]
-    )
+    tree = tree_of(Bills, Bills, Discipline)
     requests = [make_request(handle) for handle in range(6)]
     for request in requests:
         tree.push(request, 0.0)

@@ -1,0 +1,38 @@
+"""What planning a step did beside granting."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jackfield.core.engine.request import Request
+
+
+class Preemption(NamedTuple):
+    """Who lost its seat, who chose it, and why."""
+
+    request: Request
+    plugin: str
+    reason: str = "memory is short"
+
+
+class Admission(NamedTuple):
+    """Who got a seat, by what, and in whose order."""
+
+    request: Request
+    by: str
+    plugin: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """For the log, the events and the queues.
+
+    waits: why the head of the queue was not admitted; None when nobody waits on. recomputed:
+    granted positions that were computed before. stalled: a policy left the step empty although
+    somebody could run; the core has planned it.
+    """
+
+    admitted: list[Admission] = field(default_factory=list)
+    preempted: list[Preemption] = field(default_factory=list)
+    waits: str | None = None
+    recomputed: int = 0
+    stalled: bool = False
