@@ -7,6 +7,7 @@ from jackfield.core.engine.lifecycle import Lifecycle
 from jackfield.core.engine.messages import Delta
 from jackfield.core.engine.request import Request, Status
 from jackfield.core.engine.steps import Slice, StepPlan, StepResult, TokenScore
+from jackfield.core.engine.timings import timings_of
 
 
 def collect(
@@ -14,7 +15,7 @@ def collect(
 ) -> None:
     """Apply a result in the order of the plan. Requests that ended meanwhile take nothing."""
     first = 0
-    tokens, scores = result.tokens, result.scores
+    tokens, scores, now = result.tokens, result.scores, lifecycle.now()
     for part, request, count in zip(plan.slices, requests, result.counts, strict=True):
         last = first + count
         if request.status is Status.FINISHED:
@@ -26,7 +27,7 @@ def collect(
             found = [scores[i] for i in range(first, last)] if first in scores else ()
             if part.scores:
                 request.prompt_scores.update(result.prompt_scores[request.handle])
-            _settle(lifecycle, request, part, tokens[first:last], found)
+            _settle(lifecycle, request, part, tokens[first:last], found, now)
         first = last
 
 
@@ -36,14 +37,20 @@ def _settle(
     part: Slice,
     tokens: list[int],
     scores: Sequence[TokenScore],
+    now: float,
 ) -> None:
     lifecycle.planner.settle(request, part.samples, tokens)
     finish, stop = None, None
     if tokens:
         tokens, finish, stop = _until_stop(request, tokens)
         lifecycle.metrics.output_tokens += len(tokens)
+        request.last_token_at = now
+        if request.first_token_at is None:
+            request.first_token_at = now
+            lifecycle.prompt_done(request)
     elif not request.max_tokens and part.start + part.length >= len(request.prompt):
         finish = FinishReason.LENGTH
+        lifecycle.prompt_done(request)
     if finish is None and not tokens:
         return
     delta = Delta(request.id, request.index, tokens, num_cached=request.num_cached)
@@ -54,6 +61,9 @@ def _settle(
     if finish is not None:
         lifecycle.end(request, finish, stop=stop, delta=delta)
         return
+    if request.told != request.num_preemptions:
+        request.told = request.num_preemptions
+        delta.timings = timings_of(request, now)
     lifecycle.outbox.append(delta)
     if request.status is Status.PARKED and not request.unseen:
         lifecycle.wake(request, "the step is collected")

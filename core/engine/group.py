@@ -6,11 +6,13 @@ from jackfield.core.engine.request import Request, Status
 class Group:
     """The requests of one call with n > 1. The first computes the prompt, the others join it."""
 
-    __slots__ = ("is_open", "members")
+    __slots__ = ("is_open", "longest", "members", "num_ended")
 
     def __init__(self, members: list[Request]) -> None:
         self.members = members
         self.is_open = False
+        self.num_ended = 0
+        self.longest = 0
         for member in members:
             member.group = self
 
@@ -26,6 +28,16 @@ class Group:
     def open(self) -> None:
         """The prompt is there, or the leader is gone: nobody waits any more."""
         self.is_open = True
+
+    def ended(self, member: Request) -> None:
+        """The member has its last token. `longest` is that of all ended answers, in tokens."""
+        self.num_ended += 1
+        self.longest = max(self.longest, len(member.output))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all answers have."""
+        return self.num_ended == len(self.members)
 
     def donor(self, num_tokens: int) -> Request | None:
         """A running member whose first `num_tokens` positions are planned already."""

@@ -14,12 +14,14 @@ from jackfield.core.api import (
 from jackfield.core.engine.advice import Advice
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.decisions import CORE, Action, Decision, DecisionLog
+from jackfield.core.engine.distributions import Distributions
 from jackfield.core.engine.gates import Gate, Gates
-from jackfield.core.engine.messages import Delta
+from jackfield.core.engine.messages import Delta, Rejection
 from jackfield.core.engine.metrics import Metrics
+from jackfield.core.engine.outcome import Outcome, Preemption
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.request import Request, Status
-from jackfield.core.engine.schedule import Outcome
+from jackfield.core.engine.timings import Timings, timings_of
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
 
@@ -27,6 +29,7 @@ EVENT_OF = {
     FinishReason.ABORT: EventKind.ABORTED,
     FinishReason.ERROR: EventKind.FAILED,
 }
+BY_ITSELF = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 SOON = 1e-3
 
 
@@ -47,7 +50,7 @@ class Lifecycle:
         self.tree = tree
         self.valve = valve
         self.gates = Gates()
-        self.metrics = Metrics()
+        self.metrics = Metrics(Distributions(planner.limits.max_model_len))
         self.outbox: list[Delta] = []
         self.ended: list[Request] = []
         self._advice = advice
@@ -81,14 +84,29 @@ class Lifecycle:
 
     def _apply(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
         if verdict.kind is VerdictKind.REJECT:
-            self.metrics.rejections += 1
+            self.metrics.rejections[plugin] += 1
             self.note(request, Action.REJECT, verdict.code, plugin)
-            error = f"refused by {plugin}: {verdict.code}"
-            self.end(request, FinishReason.ERROR, error=error, kind=EventKind.REJECTED)
+            self._reject(request, verdict, plugin)
         elif verdict.kind is VerdictKind.DEFER:
             self._defer(request, verdict, plugin, now)
         else:
+            if verdict.kind is VerdictKind.DEGRADE:
+                self._degrade(request, verdict, plugin)
             self.enter(request)
+
+    def _degrade(self, request: Request, verdict: Verdict, plugin: str) -> None:
+        most = max(verdict.max_tokens or 1, request.params.min_tokens)
+        if most < request.max_tokens:
+            request.shorten(most)
+            self.note(request, Action.DEGRADE, f"{verdict.code}: at most {most} tokens", plugin)
+
+    def _reject(self, request: Request, verdict: Verdict, plugin: str) -> None:
+        when = f"; try again in {verdict.retry_after:.3g} s" if verdict.retry_after > 0 else ""
+        error = f"refused by {plugin}: {verdict.code}{when}"
+        delta = Delta(request.id, request.index, ())
+        delta.rejection = Rejection(verdict.code, verdict.retry_after)
+        kind = EventKind.REJECTED
+        self.end(request, FinishReason.ERROR, error=error, kind=kind, delta=delta)
 
     def _defer(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
         since = request.arrival
@@ -139,27 +157,31 @@ class Lifecycle:
     def planned(self, outcome: Outcome) -> None:
         """Bookkeeping after a step was planned."""
         self.metrics.recomputed_tokens += outcome.recomputed
-        for request, by in outcome.admitted:
+        for request, by, plugin in outcome.admitted:
             self.metrics.admissions += 1
             self.metrics.valve_admissions += by == "valve"
             self.metrics.shared_tokens += request.num_cached
+            if request.admitted_at is None:
+                request.admitted_at = self._clock.now()
+                request.first_cached = request.num_cached
             self._event(EventKind.ADMITTED, request)
-            self.note(request, Action.ADMIT, by, self._orderer(by))
-        for request, plugin in outcome.preempted:
-            self._preempted(request, plugin)
+            self.note(request, Action.ADMIT, by, plugin)
+        for preemption in outcome.preempted:
+            self._preempted(preemption)
         if outcome.waits is not None and len(self.tree):
             head = self.tree.head(self._clock.now())
-            assert head is not None
-            self.note(head, Action.WAIT, outcome.waits, CORE)
+            if head is not None:
+                self.note(head, Action.WAIT, outcome.waits, CORE)
+        for held in self.tree.held_lately():
+            if held.request.status is Status.WAITING:
+                self.note(held.request, Action.WAIT, held.reason, held.plugin)
 
-    def _orderer(self, by: str) -> str:
-        return CORE if by != "order" else "+".join(level.name for level in self.tree.levels)
-
-    def _preempted(self, request: Request, plugin: str) -> None:
+    def _preempted(self, preemption: Preemption) -> None:
+        request, plugin, reason = preemption
         self.metrics.preemptions += 1
         self.tree.leave(request)
         self._event(EventKind.PREEMPTED, request)
-        self.note(request, Action.PREEMPT, "memory is short", plugin)
+        self.note(request, Action.PREEMPT, reason, plugin)
         self._release_group(request)
         if request.unseen:
             # It may not be planned before that step is collected, however long that takes.
@@ -199,15 +221,34 @@ class Lifecycle:
         self._detach(request)
         request.move(Status.FINISHED)
         request.finish, request.failure = finish, error
-        self.metrics.finished[finish.value] += 1
         action = Action.FAIL if error else Action.FINISH
         self.note(request, action, error or finish.value, CORE)
         self._event(kind or EVENT_OF.get(finish, EventKind.FINISHED), request)
         base = delta or Delta(request.id, request.index, tokens)
         base.finish, base.stop, base.error = finish, stop, error
+        base.timings = self._measure(request, finish)
         self.outbox.append(base)
         self.ended.append(request)
         self._release_group(request)
+
+    def _measure(self, request: Request, finish: FinishReason) -> Timings:
+        timings = timings_of(request, self._clock.now())
+        self.metrics.finished[finish.value] += 1
+        if request.group is not None:
+            request.group.ended(request)
+        if finish in BY_ITSELF:
+            self.metrics.distributions.ended(request, timings)
+        return timings
+
+    def prompt_done(self, request: Request) -> None:
+        """The prompt is computed and collected; once per answer."""
+        cached = request.first_cached
+        self.metrics.cached_prompt_tokens += cached
+        self.metrics.computed_prompt_tokens += len(request.prompt) - cached
+
+    def now(self) -> float:
+        """The engine's clock."""
+        return self._clock.now()
 
     def _detach(self, request: Request) -> None:
         if request.status is Status.WAITING:

@@ -13,7 +13,6 @@ from jackfield.core.api import (
     PluginContractError,
     RequestError,
 )
-from jackfield.core.engine.advice import Advice
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.collect import collect
 from jackfield.core.engine.decisions import Action, Decision, DecisionLog
@@ -21,15 +20,15 @@ from jackfield.core.engine.door import Door, DoorLimits
 from jackfield.core.engine.group import Group
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.late import BannedSequences
-from jackfield.core.engine.level import Level
 from jackfield.core.engine.lifecycle import Lifecycle
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.metrics import Metrics
 from jackfield.core.engine.planner import Limits, Planner
+from jackfield.core.engine.policies import Policies
 from jackfield.core.engine.request import Request, Status
 from jackfield.core.engine.schedule import Scheduler
 from jackfield.core.engine.steps import Executor, StepPlan
-from jackfield.core.engine.tree import WaitingTree
+from jackfield.core.engine.tree import TreeLimits, WaitingTree
 from jackfield.core.engine.valve import Valve
 from jackfield.core.kv.pool import BlockPool
 
@@ -54,14 +53,8 @@ class EngineSettings(NamedTuple):
     park_timeout: float = 600.0
     decision_log: int = 65_536
     seed: int = 0
-
-
-class Policies(NamedTuple):
-    """What the stack decides: levels of the tree, folded advice, and everybody's guard."""
-
-    levels: Sequence[Level]
-    advice: Advice
-    guards: Sequence[Guard]
+    class_idle_seconds: float = 600.0
+    max_classes: int = 10_000
 
 
 class InFlight(NamedTuple):
@@ -71,6 +64,7 @@ class InFlight(NamedTuple):
     requests: list[Request]
     ticket: Any
     started: float
+    launched: float
 
 
 class Engine:
@@ -86,7 +80,11 @@ class Engine:
     ) -> None:
         limits = settings.limits
         planner = Planner(pool, limits)
-        tree = WaitingTree(policies.levels)
+        tree = WaitingTree(
+            policies.branch,
+            TreeLimits(settings.park_timeout, settings.class_idle_seconds, settings.max_classes),
+        )
+        policies.services.bind(planner, tree)
         valve = Valve(settings.starvation_share)
         self.log = DecisionLog(settings.decision_log)
         self.lifecycle = Lifecycle(
@@ -111,6 +109,7 @@ class Engine:
         self._stopped: str | None = None
         self._reported: set[Guard] = set()
         self._in_step = False
+        self._collected_at = 0.0
 
     @property
     def metrics(self) -> Metrics:
@@ -125,15 +124,16 @@ class Engine:
     @property
     def next_alarm(self) -> float | None:
         """When `step` is worth calling although nothing runs; engine clock."""
-        return self.lifecycle.gates.next_alarm()
+        gates, tree = self.lifecycle.gates.next_alarm(), self.lifecycle.tree.next_alarm
+        return min((alarm for alarm in (gates, tree) if alarm is not None), default=None)
 
     @property
     def is_idle(self) -> bool:
-        """Whether only time or an arrival can bring work: everybody left is parked."""
+        """Whether only time or an arrival can bring work: everybody left is parked or held back."""
         busy = (
             self._arrivals or self._in_flight or self._planner.running or self.lifecycle.outbox
         )
-        return not busy and not len(self.lifecycle.tree)
+        return not busy and (not len(self.lifecycle.tree) or self.lifecycle.tree.is_held)
 
     def add(self, new: NewRequest) -> None:
         """Accept a request or raise `RequestError`. It is planned from the next step on."""
@@ -183,12 +183,20 @@ class Engine:
             return self._random.getrandbits(SEED_BITS)
         return (seed + index * GOLDEN) % MAX_SEED
 
-    def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request or one of its answers, and free its blocks; unknown ids are ignored."""
+    def abort(
+        self,
+        request_id: str,
+        index: int | None = None,
+        finish: FinishReason = FinishReason.ABORT,
+    ) -> None:
+        """End a request or one of its answers, and free its blocks; unknown ids are ignored.
+
+        finish: STOP for an answer that its text has ended.
+        """
         self._refuse_hooks("abort")
         for request in list(self._requests.get(request_id, ())):
             if index is None or request.index == index:
-                self.lifecycle.end(request, FinishReason.ABORT)
+                self.lifecycle.end(request, finish)
         self._forget_ended()
 
     def step(self) -> list[Delta]:
@@ -234,6 +242,7 @@ class Engine:
 
     def _submit(self) -> None:
         started = perf_counter()
+        self._policies.services.begin()
         outcome = self._scheduler.plan(self._clock.now())
         plan, requests = self._planner.commit()
         self.lifecycle.planned(outcome)
@@ -248,13 +257,17 @@ class Engine:
                 break
 
     def _count_stall(self) -> None:
-        for plugin in self._policies.advice.limiting or [self._policies.levels[0].name]:
+        advice = self._policies.advice
+        planner = [advice.planner] if advice.planner is not None else []
+        for plugin in planner or advice.limiting or [self._policies.branch.level.name]:
             self.metrics.policy_stalls[plugin] += 1
 
     def _launch(self, plan: StepPlan, requests: list[Request]) -> None:
         self.metrics.steps += 1
-        self.metrics.prompt_tokens += plan.num_tokens - plan.num_decodes
-        started = perf_counter()
+        num_tokens = plan.num_tokens
+        self.metrics.prompt_tokens += num_tokens - plan.num_decodes
+        self.metrics.distributions.step_tokens.add(num_tokens)
+        started, launched = perf_counter(), self._clock.now()
         try:
             ticket = self._executor.forward(plan)
             late = [request for request in requests if request.binder is not None]
@@ -264,7 +277,7 @@ class Engine:
         except Exception as error:
             self._fail(plan, requests, error)
             return
-        self._in_flight.append(InFlight(plan, requests, ticket, started))
+        self._in_flight.append(InFlight(plan, requests, ticket, started, launched))
         self._open_groups(requests)
 
     def _open_groups(self, requests: list[Request]) -> None:
@@ -295,6 +308,17 @@ class Engine:
             return
         collect(self.lifecycle, flight.plan, flight.requests, result)
         self.metrics.step_times.add(perf_counter() - flight.started)
+        self._measure(flight)
+
+    def _measure(self, flight: InFlight) -> None:
+        """Tell the step model how long the step took; one in flight begins when the last ends."""
+        now, model = self._clock.now(), self._policies.services.model
+        began, self._collected_at = max(flight.launched, self._collected_at), now
+        if model.wanted:
+            plan = flight.plan
+            context = sum(part.start for part in plan.slices[: plan.num_decodes])
+            prefill = plan.num_tokens - plan.num_decodes
+            model.add(now - began, plan.num_decodes, context, prefill)
 
     def _fail(self, plan: StepPlan, requests: list[Request], error: Exception) -> None:
         """A fault in a kernel or a model costs the requests of that step, and nothing else."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jackfield.core.api import FinishReason, RequestContext, SamplingParams
 from jackfield.core.engine.steps import TokenScore
+from jackfield.core.engine.timings import Timings
 
 DEFAULT_CONTEXT = RequestContext()
 
@@ -23,12 +25,24 @@ class NewRequest:
     banned_sequences: Sequence[Sequence[int]] = field(default=())
 
 
+class Rejection(NamedTuple):
+    """An advisor refused the request: a reason for machines, and when to try again.
+
+    retry_after: seconds; 0 = do not.
+    """
+
+    code: str
+    retry_after: float
+
+
 @dataclass(slots=True)
 class Delta:
     """News of one answer: tokens since the last delta, and the end if it ended.
 
     stop: the stop id that ended it, None for an end-of-sequence id. scores: one per token when
-    wanted. prompt_scores: position -> score, once, when the prompt is computed.
+    wanted. prompt_scores: position -> score, once, when the prompt is computed. timings: with the
+    first token, with the first one after a preemption, and with the end. rejection: with the end
+    of an answer that was never taken.
     """
 
     id: str
@@ -40,3 +54,5 @@ class Delta:
     prompt_scores: Mapping[int, TokenScore] | None = None
     error: str | None = None
     num_cached: int = 0
+    timings: Timings | None = None
+    rejection: Rejection | None = None

@@ -4,6 +4,8 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 
+from jackfield.core.engine.distributions import Distributions
+
 SAMPLES = 65_536
 
 
@@ -46,17 +48,26 @@ class Reservoir:
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters since the start, and times of recent steps in seconds."""
+    """Counters since the start, and times of recent steps in seconds.
 
+    prompt_tokens: known positions that steps computed, those of tokens that a preemption lost
+    included. computed_prompt_tokens, cached_prompt_tokens: where the prompts of answers
+    came from that have a first token; together their length. shared_tokens:
+    positions that were there, at every admission. rejections: plugin -> requests that it refused.
+    """
+
+    distributions: Distributions
     steps: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     recomputed_tokens: int = 0
     shared_tokens: int = 0
+    computed_prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
     admissions: int = 0
     valve_admissions: int = 0
     preemptions: int = 0
-    rejections: int = 0
+    rejections: Counter[str] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
     failed_steps: int = 0
     policy_stalls: Counter[str] = field(default_factory=Counter)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.metrics import Reservoir
+from jackfield.core.histogram import HistogramCounts
 
 RECENT = 1024
 """Quantiles are over so many measurements; sorting more would be felt by the running steps."""
@@ -21,7 +22,8 @@ class Quantiles(NamedTuple):
 class Snapshot(NamedTuple):
     """Gauges are of this moment, counters since the start.
 
-    finished: reason -> answers. policy_stalls, faults: plugin -> how often. planning, step: times.
+    finished: reason -> answers. rejections, policy_stalls, faults: plugin -> how often. planning,
+    step: times. distributions: see `Distributions`.
     """
 
     running: int
@@ -35,14 +37,17 @@ class Snapshot(NamedTuple):
     output_tokens: int
     recomputed_tokens: int
     shared_tokens: int
+    computed_prompt_tokens: int
+    cached_prompt_tokens: int
     admissions: int
     preemptions: int
-    rejections: int
+    rejections: dict[str, int]
     finished: dict[str, int]
     policy_stalls: dict[str, int]
     faults: dict[str, int]
     planning: Quantiles
     step: Quantiles
+    distributions: dict[str, HistogramCounts]
 
 
 def take_snapshot(engine: Engine) -> Snapshot:
@@ -60,14 +65,17 @@ def take_snapshot(engine: Engine) -> Snapshot:
         output_tokens=metrics.output_tokens,
         recomputed_tokens=metrics.recomputed_tokens,
         shared_tokens=metrics.shared_tokens,
+        computed_prompt_tokens=metrics.computed_prompt_tokens,
+        cached_prompt_tokens=metrics.cached_prompt_tokens,
         admissions=metrics.admissions,
         preemptions=metrics.preemptions,
-        rejections=metrics.rejections,
+        rejections=dict(metrics.rejections),
         finished=dict(metrics.finished),
         policy_stalls=dict(metrics.policy_stalls),
         faults=engine.fault_counts(),
         planning=_quantiles(metrics.planning),
         step=_quantiles(metrics.step_times),
+        distributions=metrics.distributions.counts(),
     )
 
 

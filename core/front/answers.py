@@ -1,18 +1,24 @@
 """Builds a caller's output from the engine's deltas: text, stop strings, log-probabilities."""
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 
 from jackfield.core.api import FinishReason, Logprob, SamplingParams
 from jackfield.core.engine.messages import Delta
 from jackfield.core.engine.steps import TokenScore
+from jackfield.core.engine.timings import Timings
 from jackfield.core.front.outputs import CompletionOutput, Logprobs, RequestOutput
 from jackfield.core.front.prompts import Prompt
+from jackfield.core.front.request_metrics import RequestMetrics
 from jackfield.core.text.output import TextStream
 from jackfield.core.text.tokenizer import Tokenizer
 
 
 class Answer:
-    """One answer under way. `ended_by_text`: a stop string ended it before the engine did."""
+    """One answer under way. `ended_by_text`: a stop string ended it before the engine did.
+
+    timings: the latest that the engine told.
+    """
 
     def __init__(
         self,
@@ -23,6 +29,8 @@ class Answer:
     ) -> None:
         self.output = CompletionOutput(index)
         self.ended_by_text = False
+        self.timings: Timings | None = None
+        self._heard = 0.0
         self._params = params
         self._tokenizer = tokenizer
         self._stream = _stream(params, tokenizer, prompt_ids)
@@ -33,6 +41,8 @@ class Answer:
     def take(self, delta: Delta) -> None:
         """Append a delta. What comes after the end counts for nothing."""
         output = self.output
+        if delta.timings is not None:
+            self.timings, self._heard = delta.timings, monotonic()
         if output.finish_reason is not None:
             return
         count = self._add_text(delta) if self._stream else len(delta.tokens)
@@ -56,6 +66,8 @@ class Answer:
         self.output.finish_reason = FinishReason.STOP.value
         self.output.stop_reason = stop
         self.ended_by_text = True
+        if self.timings is not None:
+            self.timings = _later(self.timings, monotonic() - self._heard)
 
     def _finish(self, delta: Delta) -> None:
         assert delta.finish is not None
@@ -98,7 +110,16 @@ class Answers:
             count = len(self.output.prompt_token_ids)
             self.output.prompt_logprobs = _of_prompt(delta.prompt_scores, count, self._tokenizer)
         self.output.finished = all(output.finished() for output in self.output.outputs)
+        if self.output.finished and self.output.metrics is None:
+            told = [one.timings for one in self._answers if one.timings is not None]
+            self.output.metrics = RequestMetrics.of(told)
         return answer.ended_by_text and not was_ended and delta.finish is None
+
+
+def _later(timings: Timings, seconds: float) -> Timings:
+    """Of an answer that ends before the engine knows of it."""
+    now = timings.so_far + seconds
+    return timings._replace(last_token=now, so_far=now)
 
 
 def logprobs(score: TokenScore, tokenizer: Tokenizer | None) -> Logprobs:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jackfield.core.api import Logprob
+from jackfield.core.front.request_metrics import RequestMetrics
 
 Logprobs = dict[int, Logprob]
 """Token id -> its log-probability, at one position."""
@@ -37,6 +38,7 @@ class RequestOutput:
 
     prompt_logprobs: one entry per prompt token, None for the first; None when not asked for.
     num_cached_tokens: prompt positions that were not computed, because they were there already.
+    metrics: None until it is finished.
     """
 
     request_id: str
@@ -46,3 +48,4 @@ class RequestOutput:
     finished: bool = False
     prompt_logprobs: list[Logprobs | None] | None = None
     num_cached_tokens: int = 0
+    metrics: RequestMetrics | None = None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from jackfield.core.api import FinishReason
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.snapshot import Snapshot
@@ -48,8 +49,13 @@ class RunningEngine(Protocol):
     def add(self, new: NewRequest) -> None:
         """Hand a request over."""
 
-    def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request, or one of its answers."""
+    def abort(
+        self,
+        request_id: str,
+        index: int | None = None,
+        finish: FinishReason = FinishReason.ABORT,
+    ) -> None:
+        """End a request, or one of its answers. finish: STOP if its text has ended it."""
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended; oldest first."""

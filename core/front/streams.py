@@ -12,6 +12,7 @@ from jackfield.core.api import (
     EngineStoppedError,
     FinishReason,
     RequestContext,
+    RequestRejected,
     SamplingParams,
 )
 from jackfield.core.engine.decisions import Decision
@@ -34,7 +35,8 @@ class Streams(ABC):
     """A model that answers many callers in one event loop.
 
     All methods belong to that loop. Leaving a `generate` loop early, by break, cancellation or an
-    error, aborts the request: its seat and blocks are free after the current step.
+    error, aborts the request: its seat and blocks are free after the current step. Its name can be
+    used again at once: the next request of that name starts when the former one has ended.
     """
 
     def __init__(self, texts: Texts, summary: Summary, mailboxes: Mailboxes) -> None:
@@ -100,13 +102,15 @@ class Streams(ABC):
         finished = False
         try:
             new, answers = await self._prepare(name, prompt, sampling_params, context)
+            await self._mailboxes.vacant(name)
             _hand_over(engine, new, box)
             async for output in self._outputs(box, answers, engine):
                 finished = output.finished
                 yield output
         finally:
+            unheard = box.is_awaited
             self._mailboxes.close(name)
-            if box.sent and not finished:
+            if unheard and not finished:
                 self._abort(name)
 
     async def _outputs(
@@ -116,8 +120,10 @@ class Streams(ABC):
             for item in await box.take():
                 if isinstance(item, Exception):
                     raise item
+                if item.rejection is not None:
+                    raise _rejected(item)
                 if answers.take(item):
-                    engine.abort(item.id, item.index)
+                    engine.abort(item.id, item.index, FinishReason.STOP)
             yield answers.output
 
     async def _prepare(
@@ -152,7 +158,7 @@ class Streams(ABC):
     async def abort(self, request_id: str) -> None:
         """End a request; its `generate` loop ends with finish_reason "abort"."""
         box = self._mailboxes.of(request_id)
-        if box is not None and not box.sent:
+        if box is not None and not box.is_awaited:
             box.aborted = True
         else:
             self._abort(request_id)
@@ -184,10 +190,16 @@ def _hand_over(engine: RunningEngine, new: NewRequest, box: Mailbox) -> None:
     """Give the request to the engine, unless the caller ended it while it was prepared."""
     if not box.aborted:
         engine.add(new)
-        box.sent = True
+        box.sent(new.params.n)
         return
     for index in range(new.params.n):
         box.put(Delta(new.id, index, (), FinishReason.ABORT))
+
+
+def _rejected(delta: Delta) -> RequestRejected:
+    assert delta.rejection is not None and delta.error is not None, "asked by the caller"
+    code, retry_after = delta.rejection
+    return RequestRejected(delta.error, code=code, retry_after=retry_after)
 
 
 def _snapshot(output: RequestOutput) -> RequestOutput:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from jackfield.core.api import EngineStoppedError
+from jackfield.core.api import EngineStoppedError, FinishReason
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.messages import NewRequest
@@ -45,9 +45,14 @@ class EngineThread:
 
         self._send(command)
 
-    def abort(self, request_id: str, index: int | None = None) -> None:
+    def abort(
+        self,
+        request_id: str,
+        index: int | None = None,
+        finish: FinishReason = FinishReason.ABORT,
+    ) -> None:
         """End a request, or one of its answers."""
-        self._send(lambda engine: engine.abort(request_id, index))
+        self._send(lambda engine: engine.abort(request_id, index, finish))
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended."""

@@ -25,6 +25,8 @@ DEFAULTS = SamplingParams()
 
 def _plain(value: Any) -> Any:
     """What callers may give in place of the built-in types."""
+    if isinstance(value, str):  # a subclass, such as an enumeration's; it is a sequence too
+        return str.__str__(value)
     if isinstance(value, Sequence):
         return list(value)
     if isinstance(value, Mapping):
@@ -63,6 +65,7 @@ def encode_request(new: NewRequest, now: float) -> bytes:
     if new.context.deadline is not None:
         context["deadline"] = new.context.deadline - now
     context["labels"] = dict(new.context.labels)
+    context["trust"] = str(new.context.trust)
     try:
         checked = msgspec.convert(list(context.values()), Context)
         banned = [list(ids) for ids in new.banned_sequences]
@@ -84,7 +87,9 @@ def request_of(add: Add, now: float) -> NewRequest:
         add.id,
         add.prompt,
         SamplingParams(**add.params),
-        RequestContext(context.tenant, context.tier, context.priority, deadline, context.labels),
+        RequestContext(
+            context.tenant, context.tier, context.priority, deadline, context.labels, context.trust
+        ),
         add.banned,
     )
 
@@ -104,6 +109,8 @@ def encode_deltas(deltas: Sequence[Delta]) -> bytes:
                     delta.prompt_scores,  # type: ignore[arg-type]
                     delta.error,
                     delta.num_cached,
+                    delta.timings,
+                    delta.rejection,
                 )
                 for delta in deltas
             ]
@@ -124,6 +131,8 @@ def deltas_of(message: Deltas) -> list[Delta]:
             delta.prompt_scores,
             delta.error,
             delta.num_cached,
+            delta.timings,
+            delta.rejection,
         )
         for delta in message.deltas
     ]

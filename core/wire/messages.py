@@ -5,10 +5,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from jackfield.core.api import FinishReason
+from jackfield.core.api import FinishReason, Trust
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.messages import Rejection
 from jackfield.core.engine.snapshot import Snapshot
 from jackfield.core.engine.steps import TokenScore
+from jackfield.core.engine.timings import Timings
 from jackfield.core.host.fingerprint import Identity
 from jackfield.core.host.origin import Origin
 
@@ -28,6 +30,7 @@ class Context(Struct, array_like=True, frozen=True):
     priority: int
     deadline: float | None
     labels: dict[str, str]
+    trust: Trust
 
 
 class Add(Struct, tag="add", array_like=True, frozen=True):
@@ -45,6 +48,7 @@ class Abort(Struct, tag="abort", array_like=True, frozen=True):
 
     id: str
     index: int | None
+    finish: FinishReason
 
 
 class Explain(Struct, tag="explain", array_like=True, frozen=True):
@@ -116,6 +120,8 @@ class DeltaMessage(Struct, array_like=True, gc=False):
     prompt_scores: dict[int, TokenScore] | None
     error: str | None
     num_cached: int
+    timings: Timings | None
+    rejection: Rejection | None
 
 
 class Deltas(Struct, tag="deltas", array_like=True):

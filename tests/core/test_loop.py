@@ -214,9 +214,10 @@ def test_a_rejection_says_who_and_why() -> None:
     engine = make_engine(advisors={"full": Full()})
     engine.add(request("r", [1], GREEDY.with_(n=2)))
     answers = run(engine)
-    assert {answer.error for answer in answers.values()} == {"refused by full: queue_full"}
+    told = "refused by full: queue_full; try again in 2 s"
+    assert {answer.error for answer in answers.values()} == {told}
     assert len(answers) == 2
-    assert Action.REJECT in actions(engine, "r") and engine.metrics.rejections == 2
+    assert Action.REJECT in actions(engine, "r") and engine.metrics.rejections.total() == 2
 
 
 def test_answers_to_one_prompt_share_its_blocks() -> None:

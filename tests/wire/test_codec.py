@@ -16,12 +16,15 @@ from jackfield.core.api import (
     RequestError,
     RequestRejected,
     SamplingParams,
+    Trust,
     errors,
 )
 from jackfield.core.engine.decisions import Action, Decision
-from jackfield.core.engine.messages import Delta, NewRequest
+from jackfield.core.engine.messages import Delta, NewRequest, Rejection
 from jackfield.core.engine.snapshot import Quantiles, Snapshot
 from jackfield.core.engine.steps import TokenScore
+from jackfield.core.engine.timings import Timings
+from jackfield.core.histogram import HistogramCounts
 from jackfield.core.host.fingerprint import Identity
 from jackfield.core.host.origin import Layer, Origin
 from jackfield.core.wire.codec import (
@@ -61,8 +64,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=8)
 REAL = st.floats(allow_nan=False, allow_infinity=False)
 SNAPSHOT = Snapshot(
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, {"x": 1},
     {"stop": 1}, {}, {"x": 2}, Quantiles(0.1, 0.2, 0.3), Quantiles(),
+    {"step_tokens": HistogramCounts([1, 2.5], [3, 4, 5], 6.5)},
 )  # fmt: skip
 PARAMS = st.builds(
     SamplingParams,
@@ -86,7 +90,9 @@ CONTEXTS = st.builds(
     tenant=TEXT,
     tier=TEXT,
     priority=st.integers(-(2**63), 2**63 - 1),
+    deadline=st.none() | REAL,
     labels=st.dictionaries(TEXT, TEXT, max_size=3),
+    trust=st.sampled_from(Trust),
 )
 REQUESTS = st.builds(
     NewRequest,
@@ -100,6 +106,11 @@ SCORES = st.builds(
     TokenScore, st.integers(0, 2**31), REAL, st.integers(1, 2**31),
     st.lists(st.tuples(st.integers(0, 2**31), REAL), max_size=3),
 )  # fmt: skip
+MOMENTS = st.none() | REAL
+TIMINGS = st.builds(
+    Timings, MOMENTS, MOMENTS, MOMENTS, REAL, st.integers(0, 2**31), st.integers(0, 2**31),
+    st.integers(0, 2**31),
+)  # fmt: skip
 DELTAS = st.builds(
     Delta,
     id=TEXT,
@@ -111,6 +122,8 @@ DELTAS = st.builds(
     prompt_scores=st.none() | st.dictionaries(st.integers(0, 2**20), SCORES, max_size=2),
     error=st.none() | TEXT,
     num_cached=st.integers(0, 2**31),
+    timings=st.none() | TIMINGS,
+    rejection=st.none() | st.builds(Rejection, TEXT, REAL),
 )
 
 
@@ -145,6 +158,10 @@ def test_a_deadline_is_as_far_away_as_it_was() -> None:
     assert carried(new, sent=100.0, taken=5.0).context.deadline == pytest.approx(12.0)
 
 
+class Text(str):
+    """A kind of text that a plugin may hand over."""
+
+
 class Real(float):
     """Like the numbers of other libraries."""
 
@@ -156,9 +173,17 @@ def test_values_that_only_behave_like_the_built_in_ones_arrive() -> None:
     assert found.stop_strings == ("a", "b")
 
 
+def test_a_kind_of_text_arrives_as_text() -> None:
+    """A text is a sequence too, and an array in its place would be no message to the engine."""
+    context = RequestContext(Text("t"), Layer.FILE, labels={Text("a"): Text("b")})
+    found = carried(NewRequest(Text("x"), [1], SamplingParams(), context))
+    assert (found.id, found.context) == ("x", RequestContext("t", "file", labels={"a": "b"}))
+
+
 @pytest.mark.parametrize(
     "context",
-    [{"priority": 2**70}, {"tenant": 5}, {"labels": {"a": 1}}, {"tier": "\ud800"}],
+    [{"priority": 2**70}, {"tenant": 5}, {"labels": {"a": 1}}, {"tier": "\ud800"},
+     {"trust": "root"}],
 )
 def test_what_no_message_can_hold_is_refused(context: dict[str, Any]) -> None:
     new = NewRequest("a", [1], SamplingParams(), RequestContext(**context))
@@ -206,8 +231,8 @@ def test_errors_that_are_defects_or_of_plugins_come_as_the_nearest_known_class()
 
 COMMANDS: list[Command] = [
     Start({"model": {"name": "x", "seed": 3}}, {"model.name": Origin(Layer.FLAG, "--model")}),
-    Abort("a", None),
-    Abort("a", 3),
+    Abort("a", None, FinishReason.ABORT),
+    Abort("a", 3, FinishReason.STOP),
     Explain(7, "a"),
     Shutdown(True),
 ]
