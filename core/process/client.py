@@ -5,9 +5,10 @@ import threading
 import time
 from concurrent.futures import Future
 from itertools import count
+from math import inf
 from subprocess import Popen, TimeoutExpired
 
-from jackfield.core.api import ConfigError, EngineStoppedError
+from jackfield.core.api import ConfigError, EngineStoppedError, FinishReason
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.door import Door, DoorLimits
@@ -44,6 +45,9 @@ from jackfield.core.wire.messages import (
 
 log = logging.getLogger("jackfield.engine")
 STOP_SECONDS = 10.0
+SILENT_SECONDS = 2.0
+"""A process that says nothing for so long, eight heartbeats, is not going to stop by itself."""
+LOOK_SECONDS = 0.1
 CLOSED = "the engine is closed"
 
 
@@ -95,9 +99,14 @@ class EngineProcess:
         self._door.check(new)
         self._send(encode_request(new, time.monotonic()))
 
-    def abort(self, request_id: str, index: int | None = None) -> None:
+    def abort(
+        self,
+        request_id: str,
+        index: int | None = None,
+        finish: FinishReason = FinishReason.ABORT,
+    ) -> None:
         """End a request, or one of its answers."""
-        self._send(encode(Abort(request_id, index)))
+        self._send(encode(Abort(request_id, index, finish)))
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended; oldest first."""
@@ -125,15 +134,27 @@ class EngineProcess:
         self._channel.send(message)
 
     def close(self, *, drain: bool = False) -> None:
-        """Stop the process and wait for its end. drain: it finishes all requests before."""
+        """Stop the process and wait for its end. drain: it finishes all requests before.
+
+        A process that gives no sign of life is killed, one that drains only after a longer time.
+        """
         self._closing = True
         if not self._ready.done() or self._ready.exception() is not None:
             self._process.kill()
         self._channel.send(encode(Shutdown(drain)))
-        self._thread.join(None if drain else STOP_SECONDS)
+        self._wait(*((inf, STOP_SECONDS) if drain else (STOP_SECONDS, SILENT_SECONDS)))
         if self._thread.is_alive():
             self._process.kill()
             self._thread.join()
+
+    def _wait(self, seconds: float, silence: float) -> None:
+        """For the end of the process, at most so long, and while it is not silent for so long."""
+        deadline = time.monotonic() + seconds
+        while self._thread.is_alive():
+            now = time.monotonic()
+            if now > deadline or now - self._heard > silence:
+                return
+            self._thread.join(LOOK_SECONDS)
 
     def _run(self) -> None:
         # The process is started here because the system ends it together with this thread.
@@ -206,8 +227,13 @@ class EngineProcess:
 
 
 def _start(resolved: Resolved) -> bytes:
+    """What the engine is told; how it is served, and to whom, is none of its business."""
+    config = resolved.config.model_dump(exclude={"server"})
+    origins = {
+        key: origin for key, origin in resolved.origins.items() if not key.startswith("server.")
+    }
     try:
-        return encode(Start(resolved.config.model_dump(), dict(resolved.origins)))
+        return encode(Start(config, origins))
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"the configuration cannot be sent to the engine's process: {error}; use numbers, "

@@ -84,7 +84,7 @@ class Service:
             case Add():
                 self._add(command)
             case Abort():
-                self._engine.abort(command.id, command.index)
+                self._engine.abort(command.id, command.index, command.finish)
             case Explain():
                 decisions = self._engine.explain(command.id)
                 self._channel.send(encode(Explained(command.ticket, decisions)))

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -160,6 +162,94 @@ async def test_a_name_in_use_is_refused(slow: AsyncLLM) -> None:
         await anext(slow.generate(TEXT, LONG, request_id="twice"))
     assert not (await anext(stream)).finished
     await stream.aclose()
+
+
+async def leave(llm: AsyncLLM, random: Random, name: str) -> None:
+    """Ask for long answers, and go: at once, in a prompt, or while they are written."""
+    prompt = [random.randrange(5, 250) for _ in range(random.choice((2, 30)))]
+    params = LONG.with_(n=random.randint(1, 3), temperature=1, seed=1)
+    outputs = random.choice((0, 0, 1, 2, 5))
+    async with aclosing(llm.generate(prompt, params, request_id=name)) as stream:
+        if not outputs:
+            asking = asyncio.create_task(anext(stream))
+            for _ in range(random.choice((1, 2, 3))):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        for _ in range(outputs):
+            await anext(stream)
+
+
+async def test_a_name_is_free_as_soon_as_its_stream_was_left(
+    llm: AsyncLLM, expected: Callable[..., list[int]]
+) -> None:
+    random, params = Random(5), GREEDY.with_(max_tokens=3)
+    solo = {prompt: expected(prompt, params) for prompt in (TEXT, "one two", "seven")}
+    for _ in range(200):
+        for _ in range(random.randint(1, 2)):
+            await leave(llm, random, "again")
+        prompt = random.choice(list(solo))
+        outputs = [one async for one in llm.generate(prompt, params, request_id="again")]
+        assert outputs[-1].outputs[0].token_ids == solo[prompt]
+        assert outputs[-1].outputs[0].finish_reason == "length"
+    await settled(llm)
+    assert len(llm._mailboxes) == 0
+
+
+async def test_a_name_is_free_after_stop_strings(
+    llm: AsyncLLM, expected: Callable[..., list[int]]
+) -> None:
+    """The stream ends when its texts do, and the engine is told: it may be steps ahead."""
+    full = (await collect(llm, TEXT, LONG.with_(max_tokens=30)))[-1].outputs[0].text
+    solo = expected(TEXT, GREEDY)
+    for place in range(20):
+        params = LONG.with_(n=3, stop=full[place : place + 2])
+        async for output in llm.generate(TEXT, params, request_id="stopped"):
+            reasons = [answer.stop_reason for answer in output.outputs]
+        assert reasons == [params.stop_strings[0]] * 3
+        outputs = [one async for one in llm.generate(TEXT, GREEDY, request_id="stopped")]
+        assert outputs[-1].outputs[0].token_ids == solo
+    await settled(llm)
+    assert len(llm._mailboxes) == 0
+
+
+async def test_who_waits_for_a_name_owns_it(slow: AsyncLLM) -> None:
+    """It can be aborted and cancelled, and nobody else gets in."""
+    async def last() -> RequestOutput:
+        return [one async for one in slow.generate(TEXT, GREEDY, request_id="mine")][-1]
+
+    for _ in range(2):
+        await leave(slow, Random(1), "mine")
+        waiting = asyncio.create_task(last())
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="request id 'mine' is in use"):
+            await last()
+        await slow.abort("mine")
+        assert (await waiting).outputs[0].finish_reason == "abort"
+        await leave(slow, Random(1), "mine")
+        waiting = asyncio.create_task(last())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert (await last()).outputs[0].finish_reason == "length"
+    await settled(slow)
+    assert len(slow._mailboxes) == 0
+
+
+async def test_the_death_of_the_engine_frees_every_name(
+    slow: AsyncLLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def step() -> None:
+        raise MemoryError("no room")
+
+    stream = slow.generate(TEXT, LONG, request_id="mine")
+    await anext(stream)
+    monkeypatch.setattr(slow.assembly.engine, "step", step)
+    await stream.aclose()
+    with pytest.raises(EngineStoppedError, match="the engine died"):
+        await anext(slow.generate(TEXT, LONG, request_id="mine"))
+    assert len(slow._mailboxes) == 0
 
 
 async def test_a_snapshot_stays_as_it_was(llm: AsyncLLM) -> None:

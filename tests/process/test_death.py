@@ -118,6 +118,41 @@ async def test_a_frozen_engine_is_seen(
     await llm.close()
 
 
+@pytest.mark.parametrize("drain", [False, True])
+async def test_a_frozen_engine_is_not_waited_for(
+    folder: Path,
+    small: dict[str, Any],
+    processes: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    drain: bool,
+) -> None:
+    """Closing ends it by its silence, long before the time that a living one has."""
+    monkeypatch.setattr("jackfield.core.process.client.STOP_SECONDS", 1.5 if drain else 3600.0)
+    llm = RemoteLLM(folder, **small)
+    (engine,) = processes.engines_of(os.getpid())
+    task = asyncio.create_task(last(llm))
+    await processes.until(lambda: llm.metrics().running > 0 or task.done())
+    os.kill(engine, signal.SIGSTOP)
+    async with asyncio.timeout(8):
+        await llm.close(drain=drain)
+        found = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(found[0], EngineStoppedError | RequestOutput)
+    assert not processes.runs(engine)
+    assert llm.health().reason == "the engine is closed"
+
+
+async def test_a_busy_engine_is_waited_for_while_it_drains(
+    folder: Path, small: dict[str, Any], processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jackfield.core.process.client.STOP_SECONDS", 3600.0)
+    llm = RemoteLLM(folder, **small)
+    tasks = [asyncio.create_task(last(llm)) for _ in range(12)]
+    await asyncio.sleep(0)
+    await llm.close(drain=True)
+    lengths = [len(output.outputs[0].token_ids) for output in await asyncio.gather(*tasks)]
+    assert lengths == [200] * 12
+
+
 @pytest.mark.parametrize("keep_lock", [False, True])
 async def test_a_hanging_step_ends_the_engine(
     folder: Path,

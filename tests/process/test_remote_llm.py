@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from jackfield.core.api import (
     TokenizerError,
 )
 from jackfield.core.engine.decisions import Action
+from jackfield.core.engine.messages import NewRequest
 from jackfield.core.remote_llm import RemoteLLM
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -108,16 +111,38 @@ async def test_a_refusal_is_the_error_of_llm_and_harms_nobody(
 
 
 async def test_what_the_engine_itself_refuses_comes_back(llm: RemoteLLM) -> None:
-    """Past the front's own check: the engine still has the name of a request that was left."""
+    """Past the front's own check: the engine is given a name twice."""
     async with asyncio.timeout(5):
-        stream = llm.generate(TEXT, LONG, request_id="busy")
-        await anext(stream)
-        llm._mailboxes.close("busy")
-        with pytest.raises(RequestError, match="request id 'busy' is in use") as found:
-            await last(llm, TEXT, LONG, request_id="busy")
+        async with aclosing(llm.generate(TEXT, LONG, request_id="busy")) as stream:
+            await anext(stream)
+            llm._process.add(NewRequest("busy", [5, 6], LONG))
+            with pytest.raises(RequestError, match="request id 'busy' is in use") as found:
+                async for _ in stream:
+                    pass
+        await llm.abort("busy")
     assert found.value.param == "request_id"
-    llm._mailboxes.open("busy")
-    await stream.aclose()
+    assert len(llm._mailboxes) == 0
+
+
+async def test_a_name_is_free_as_soon_as_its_stream_was_left(
+    llm: RemoteLLM, offline: LLM
+) -> None:
+    random, params = Random(7), GREEDY.with_(max_tokens=3)
+    prompts = [TEXT, "one two", "seven"]
+    solo = [found.outputs[0] for found in offline.generate(prompts, params, use_tqdm=False)]
+    for _ in range(200):
+        long = LONG.with_(n=random.randint(1, 3), temperature=1, seed=1)
+        async with aclosing(llm.generate([9] * 40, long, request_id="again")) as stream:
+            asking = asyncio.create_task(anext(stream))
+            await asyncio.sleep(random.choice((0, 0, 0.001)))
+            if random.random() < 0.5:
+                await asking
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        place = random.randrange(3)
+        answer = (await last(llm, prompts[place], params, request_id="again")).outputs[0]
+        assert answer.token_ids == solo[place].token_ids
+    assert len(llm._mailboxes) == 0
 
 
 async def test_context_reaches_the_engine(llm: RemoteLLM) -> None:
