@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from jackfield.core.api import RequestContext, RequestError, SamplingParams
+from jackfield.core.api import FinishReason, RequestContext, RequestError, SamplingParams
 from jackfield.core.assemble import Assembly, assemble
 from jackfield.core.checkpoint.progress import Progress, RichProgress, SilentProgress
 from jackfield.core.engine.decisions import Decision
@@ -144,7 +144,7 @@ class LLM:
                     if answer is None or answer.output.finished:
                         continue  # it was aborted before this news, perhaps by an earlier call
                     if answer.take(delta):
-                        engine.abort(delta.id, delta.index)
+                        engine.abort(delta.id, delta.index, FinishReason.STOP)
                     if answer.output.finished:
                         progress.advance(1)
         finally:

@@ -17,6 +17,7 @@ from jackfield.core.host.config import Config
 from jackfield.core.host.discover import discover_all
 from jackfield.core.host.expected import expected_fingerprint
 from jackfield.core.host.fingerprint import Fingerprint
+from jackfield.core.host.sources import Resolved
 from jackfield.core.process.client import EngineProcess
 from jackfield.core.summary import Summary
 from jackfield.core.texts import load_texts
@@ -34,11 +35,14 @@ class RemoteLLM(Streams):
         self,
         model: str | Path | None = None,
         *,
-        config: str | Path | None = None,
+        config: str | Path | Resolved | None = None,
         progress: Progress | None = None,
         **aliases: Any,
     ) -> None:
-        """Waits until the engine is ready. Raises the `JackfieldError` that its start met."""
+        """Waits until the engine is ready. Raises the `JackfieldError` that its start met.
+
+        config: a file, or a configuration that was resolved before; nothing is added to that.
+        """
         resolved = resolve_settings(model, config, aliases)
         shown, chosen = progress or RichProgress(), resolved.config.model
         path = resolve_model(chosen.name, revision=chosen.revision, progress=shown)

@@ -39,7 +39,9 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, Mapping):
-        items = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items())
+        items = ", ".join(
+            f"{_key(key)} = {toml_value(item)}" for key, item in value.items() if item is not None
+        )
         return f"{{ {items} }}" if items else "{}"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 

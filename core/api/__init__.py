@@ -3,6 +3,20 @@
 Nothing here imports torch; the kinds of plugins are described in their own modules.
 """
 
+from jackfield.core.api.advisor import (
+    Event,
+    EventKind,
+    LoadView,
+    PlanBuilder,
+    PrefillNeed,
+    Quota,
+    QuotaView,
+    Shape,
+    StepView,
+    Verdict,
+    VerdictKind,
+    VictimView,
+)
 from jackfield.core.api.cache import CacheAxis, CacheLayout, CachePlugin
 from jackfield.core.api.errors import (
     CapacityError,
@@ -31,9 +45,11 @@ from jackfield.core.api.hooks import (
     SPECIFICATIONS,
     CacheHooks,
     SchedulerHooks,
+    ServerHooks,
     hookimpl,
     hookspec,
 )
+from jackfield.core.api.identity import Caller
 from jackfield.core.api.kernel import (
     OPERATIONS,
     AttentionKernel,
@@ -60,33 +76,25 @@ from jackfield.core.api.model import (
     Weights,
 )
 from jackfield.core.api.output import LOGPROB_FLOOR, FinishReason, Logprob
-from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView
+from jackfield.core.api.predictor import Predictor
+from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView, Trust
 from jackfield.core.api.sampling import SamplingParams
 from jackfield.core.api.scheduler import (
+    MAX_LOOKAHEAD,
+    OVERFLOW,
     ClassState,
     Discipline,
-    Event,
-    EventKind,
-    LoadView,
     PolicyConfig,
     PolicyContext,
-    PrefillNeed,
-    Quota,
-    QuotaView,
     Rank,
-    Shape,
-    StepView,
-    Verdict,
-    VerdictKind,
-    VictimView,
     Work,
 )
 
 __all__ = [
     # schedulers
-    "ClassState", "Discipline", "Event", "EventKind", "LoadView", "PolicyConfig", "PolicyContext",
-    "PrefillNeed", "Quota", "QuotaView", "Rank", "Shape", "StepView", "Verdict", "VerdictKind",
-    "VictimView", "Work",
+    "MAX_LOOKAHEAD", "OVERFLOW", "ClassState", "Discipline", "Event", "EventKind", "LoadView",
+    "PlanBuilder", "PolicyConfig", "PolicyContext", "Predictor", "PrefillNeed", "Quota",
+    "QuotaView", "Rank", "Shape", "StepView", "Verdict", "VerdictKind", "VictimView", "Work",
     # caches
     "CacheAxis", "CacheLayout", "CachePlugin",
     # kernels
@@ -96,10 +104,10 @@ __all__ = [
     "Attend", "LayerGroup", "Model", "ModelInputs", "ModelSpec", "Shard", "Split", "Weights",
     # hooks
     "API_VERSION", "KINDS", "PROJECT", "SPECIFICATIONS", "CacheHooks", "SchedulerHooks",
-    "hookimpl", "hookspec",
+    "ServerHooks", "hookimpl", "hookspec",
     # requests and answers
-    "LOGPROB_FLOOR", "NO_LABELS", "FinishReason", "Logprob", "RequestContext", "RequestView",
-    "SamplingParams",
+    "LOGPROB_FLOOR", "NO_LABELS", "Caller", "FinishReason", "Logprob", "RequestContext",
+    "RequestView", "SamplingParams", "Trust",
     # errors
     "CapacityError", "CheckpointError", "ConfigError", "ContextLengthExceeded",
     "EngineStoppedError", "JackfieldError", "ModelError", "ModelNotFound", "NeverFits",

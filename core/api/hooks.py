@@ -2,8 +2,9 @@
 
 A scheduler plugin that limits (an advisor) marks methods with `hookimpl`; the engine checks
 their signatures when it is built and then calls each implementation alone: one that raises is
-contained and loses nobody else's answer. Hooks are synchronous, run in the engine's thread and
-must return within their budget. A hook that nobody implements costs nothing.
+contained and loses nobody else's answer. Hooks are synchronous and must return within their
+budget; they run in the engine's thread, those of server plugins in the HTTP process. A hook that
+nobody implements costs nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
-from jackfield.core.api.cache import CacheLayout
-from jackfield.core.api.scheduler import (
+from jackfield.core.api.advisor import (
     Event,
     LoadView,
+    PlanBuilder,
     Quota,
     QuotaView,
     Shape,
@@ -22,15 +23,17 @@ from jackfield.core.api.scheduler import (
     Verdict,
     VictimView,
 )
+from jackfield.core.api.cache import CacheLayout
+from jackfield.core.api.identity import Caller
 
 if TYPE_CHECKING:
-    from jackfield.core.api.request import RequestView
+    from jackfield.core.api.request import RequestContext, RequestView
 
 PROJECT = "jackfield"
 API_VERSION = 1
 """The version of the plugin contract that this host speaks; it is part of the group names."""
 
-KINDS = ("schedulers", "caches", "kernels", "models")
+KINDS = ("schedulers", "caches", "kernels", "models", "server")
 """The kinds of plugins. The entry-point group of a kind is `jackfield.v1.<kind>`."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -81,6 +84,19 @@ class SchedulerHooks:
         raise NotImplementedError
 
     @hookspec
+    def plan(self, step: StepView, planner: PlanBuilder) -> None:
+        """Plan the whole step in place of the core. One owner at most; for research policies.
+
+        Called once per step, after `shape`, whose limits hold here too; `quota`, `victims` and
+        the order of the tree are not asked. A step that it leaves empty while somebody could run,
+        or in which it raises, is planned by the core as if the hook were not there, and counted:
+        as a stall, or as a fault. Grants are taken back then; who was admitted or preempted stays
+        so. When it has left out the oldest running request for 64 steps, the core plans the next
+        one. The starvation valve has no say. Budget: 100 us.
+        """
+        raise NotImplementedError
+
+    @hookspec
     def observe(self, events: Sequence[Event]) -> None:
         """See what happened in the last step, in order. Called once per step that had events.
 
@@ -101,8 +117,27 @@ class CacheHooks:
         raise NotImplementedError
 
 
+class ServerHooks:
+    """Hooks of `jackfield.v1.server` plugins, which live in the HTTP process, without torch."""
+
+    @hookspec
+    def identify(self, caller: Caller) -> "RequestContext | None":
+        """Say who a caller is, or None for one who is not known here.
+
+        Called once per HTTP request, in the thread of the event loop, before the body is read, but
+        not for the open routes; it must not block: read files and tables in the constructor.
+
+        Fold: the first plugin in the order of `server.identify` that knows the caller decides. A
+        caller whom nobody knows gets status 401. A raised `RequestError` is a refusal that the
+        client is told, with `RequestRejected` as status 429. Anything else that is raised, or
+        that is no `RequestContext`, counts as a fault of the plugin and as None. Budget: 200 us.
+        """
+        raise NotImplementedError
+
+
 SPECIFICATIONS: Mapping[str, tuple[type, ...]] = {
     "schedulers": (SchedulerHooks,),
     "caches": (CacheHooks,),
+    "server": (ServerHooks,),
 }
 """Kind of plugin -> classes that hold its hook specifications."""

@@ -1,10 +1,23 @@
 """What a policy may know of a request."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class Trust(StrEnum):
+    """How far a caller is believed.
+
+    anonymous: nobody was asked who they are. user: a known caller, who may make their requests
+    less urgent, never more. operator: whoever runs the server; sees and orders everything.
+    """
+
+    ANONYMOUS = "anonymous"
+    USER = "user"
+    OPERATOR = "operator"
 
 
 class RequestContext(NamedTuple):
@@ -19,6 +32,7 @@ class RequestContext(NamedTuple):
     priority: int = 0
     deadline: float | None = None
     labels: Mapping[str, str] = NO_LABELS
+    trust: Trust = Trust.ANONYMOUS
 
 
 class RequestView(Protocol):

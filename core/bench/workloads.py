@@ -102,6 +102,13 @@ def long(largest: int = LARGEST_ID) -> Workload:
     return _alone("long", [_tokens(random, largest, 32_000) for _ in range(16)], [128] * 16)
 
 
+def crowd(largest: int = LARGEST_ID) -> Workload:
+    """3000 requests, 1000 at once: 8 to 64 tokens in, 16 to 96 out."""
+    random = Random(7)
+    prompts = [_tokens(random, largest, random.randint(8, 64)) for _ in range(3000)]
+    return _alone("crowd", prompts, [random.randint(16, 96) for _ in range(3000)], 1000)
+
+
 def tokens(fixed: Fixed, largest: int = LARGEST_ID) -> Workload:
     """All at once, with the lengths that are asked for."""
     for name, value in fixed._asdict().items():
@@ -114,6 +121,7 @@ def tokens(fixed: Fixed, largest: int = LARGEST_ID) -> Workload:
 
 NAMED: Mapping[str, Callable[[int], Workload]] = {
     "cpu16": cpu16, "one": one, "mixed": mixed, "chat20": chat20, "shared": shared, "long": long,
+    "crowd": crowd,
 }  # fmt: skip
 WORKLOADS = (*NAMED, "tokens")
 

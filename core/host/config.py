@@ -1,6 +1,7 @@
-"""The configuration: six sections, each value with its limits. Nothing is dropped silently."""
+"""The configuration in sections, each value with its limits. Nothing is dropped silently."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -13,12 +14,15 @@ from pydantic import (
 )
 
 from jackfield.core.api import RequestError, SamplingParams
+from jackfield.core.host.ordering import SchedulerStack
 
 UNITS = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
+HIDDEN = "***"
+"""Stands for a value that may be a secret."""
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -93,8 +97,10 @@ class EngineConfig(Section):
     overlap: steps in flight; None = the executor's default. starvation_share: of admissions that
     go to the oldest; 0 = off. fault_limit: faults after which a plugin is off. hook_budget:
     seconds after which a call counts as a fault. park_timeout: seconds that a request may wait
-    outside the queue. decision_log: entries. threads: of the CPU. watchdog: seconds after which a
-    step that has not returned ends an engine that runs in a process of its own.
+    outside the queue, or be held back in it. decision_log: entries. class_idle_seconds: how long
+    a policy's class without requests is remembered. max_classes: of a policy at one place.
+    threads: of the CPU. watchdog: seconds after which a step that has not returned ends an engine
+    that runs in a process of its own.
     """
 
     device: str = "auto"
@@ -106,14 +112,19 @@ class EngineConfig(Section):
     hook_budget: float = Field(0.1, gt=0)
     park_timeout: float = Field(600.0, gt=0)
     decision_log: int = Field(65536, ge=0)
+    class_idle_seconds: float = Field(600.0, ge=0)
+    max_classes: int = Field(10_000, ge=1)
     threads: int | None = Field(None, ge=1)
     watchdog: float = Field(300.0, gt=0, le=86_400)
 
 
 class SchedulerConfig(PluginSections):
-    """Who orders the waiting requests, from the root to the leaf, and who limits a step."""
+    """Who orders the waiting requests, from the root to the leaf, and who limits a step.
 
-    stack: PluginStack = ["priority", "fcfs"]
+    stack: the last entry may be a table of class keys and the stacks below these classes.
+    """
+
+    stack: SchedulerStack = ["priority", "fcfs"]
     advisors: PluginStack = []
 
 
@@ -170,6 +181,34 @@ class SamplingConfig(Section):
         return self.model_dump(exclude_none=True)
 
 
+class ServerConfig(PluginSections):
+    """How the model is offered over HTTP; without a server none of it matters.
+
+    served_model_name: what requests may call the model; empty = the model's own name. max_body:
+    bytes of a request. max_answers: prompts of one request times n. identify: who is asked who a
+    caller is, in this order. The tables of plugins may hold secrets, so they are not printed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    served_model_name: list[Annotated[str, Field(min_length=1)]] = []
+    strict: bool = False
+    drain_timeout: float = Field(30.0, ge=0)
+    max_body: Bytes = 16 * 2**20
+    max_answers: int = Field(1024, ge=1)
+    identify: PluginStack = ["keys"]
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, value if name in type(self).model_fields else HIDDEN
+
+
+class MetricsConfig(Section):
+    """What a scrape finds. compat: also the names that dashboards of another engine ask for."""
+
+    compat: Literal["none", "vllm"] = "none"
+
+
 class Config(Section):
     """The whole configuration."""
 
@@ -179,6 +218,8 @@ class Config(Section):
     cache: CacheConfig = CacheConfig()
     kernel: KernelConfig = KernelConfig()
     sampling: SamplingConfig = SamplingConfig()
+    server: ServerConfig = ServerConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -188,6 +229,8 @@ SECTIONS: dict[str, type[Section]] = {
     "cache": CacheConfig,
     "kernel": KernelConfig,
     "sampling": SamplingConfig,
+    "server": ServerConfig,
+    "metrics": MetricsConfig,
 }
 
 
@@ -199,3 +242,8 @@ def core_keys() -> list[str]:
 def holds_plugins(section: str) -> bool:
     """Whether the section may hold tables of plugins."""
     return issubclass(SECTIONS[section], PluginSections)
+
+
+def may_be_secret(key: Sequence[str]) -> bool:
+    """Whether no message should show the value: it belongs to a plugin that knows keys."""
+    return len(key) > 1 and key[0] == "server" and key[1] not in ServerConfig.model_fields

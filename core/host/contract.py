@@ -65,6 +65,10 @@ def _kernel_problem(cls: type) -> str | None:
     return None if issubclass(cls, KernelPlugin) else "is no KernelPlugin"
 
 
+def _server_problem(cls: type) -> str | None:
+    return None if hook_marks(cls) else "has no method marked with hookimpl"
+
+
 def _model_problem(cls: type) -> str | None:
     missing = [name for name in MODEL_METHODS if not callable(getattr(cls, name, None))]
     return f"has no {', '.join(missing)}" if missing else None
@@ -88,4 +92,5 @@ _PROBLEMS = {
     "caches": _cache_problem,
     "kernels": _kernel_problem,
     "models": _model_problem,
+    "server": _server_problem,
 }

@@ -12,8 +12,13 @@ from jackfield.core.host.toml_file import parse_value
 
 PREFIX = "JACKFIELD_"
 FILE_VARIABLE = "JACKFIELD_CONFIG"
-OTHERS = frozenset({FILE_VARIABLE, "JACKFIELD_CACHE", "JACKFIELD_DEFAULT_WHEEL"})
-"""Variables that are no values of the configuration."""
+KEY_VARIABLE = "JACKFIELD_API_KEY"
+OTHERS = frozenset(
+    {FILE_VARIABLE, KEY_VARIABLE, "JACKFIELD_CACHE", "JACKFIELD_DEFAULT_WHEEL"}
+)
+"""Variables that are not named like the value that they set, if they set one."""
+OPERATOR_KEYS: Key = ("server", "keys", "operator_keys")
+"""What the variable of keys, and the flags of keys, set."""
 TEXT_TYPES = (str, str | None)
 
 
@@ -23,6 +28,11 @@ def read_environment(variables: Mapping[str, str]) -> dict[Key, Given]:
     for name in sorted(variables):
         if name.startswith(PREFIX) and name not in OTHERS:
             values.update(_values(name, variables[name]))
+    if KEY_VARIABLE in variables:
+        keys = variables[KEY_VARIABLE].replace(",", " ").split()
+        if not keys:
+            raise ConfigError(f"{KEY_VARIABLE} holds no key; unset it to let everybody in")
+        values[OPERATOR_KEYS] = Given(keys, Origin(Layer.ENVIRONMENT, KEY_VARIABLE))
     return values
 
 

@@ -16,7 +16,7 @@ from jackfield.core.api.errors import nearest
 from jackfield.core.host.discover import Found
 from jackfield.core.host.marks import hook_marks
 
-EXCLUSIVE = ("victims", "layout")
+EXCLUSIVE = ("victims", "plan", "layout")
 """Hooks that one plugin at most may implement."""
 PLAIN_ONLY = ("hookwrapper", "wrapper", "tryfirst", "trylast")
 """Options of a mark that would let one plugin stand before another."""
@@ -43,8 +43,14 @@ class Manager:
                 self._pluggy.add_hookspecs(specification)
 
     def register(self, instance: Any, found: Found) -> None:
-        """Add a plugin under "kind:name". Raises `PluginContractError` for a wrong hook."""
+        """Add a plugin under "kind:name". Raises `PluginContractError` for a wrong hook.
+
+        Further instances of one plugin, at other places of a stack, are numbered.
+        """
         name = f"{found.kind}:{found.name}"
+        if self._found.get(name) == found:
+            same = sum(other == found for other in self._found.values())
+            name = f"{name}#{same + 1}"
         for method, options in hook_marks(type(instance)).items():
             _check_hook(found, method, getattr(instance, method), options)
         self._found[name] = found
@@ -122,7 +128,7 @@ def _check_hook(found: Found, method: str, function: Any, options: Any) -> None:
         if options.get(option):
             raise PluginContractError(
                 f"{found}: {definition} is marked with {option}; a hook must be plain, each "
-                f"implementation is called alone and order never matters"
+                f"implementation is called alone and none may put itself before another"
             )
     if iscoroutinefunction(function) or isasyncgenfunction(function):
         raise PluginContractError(f"{found}: {definition} is asynchronous; hooks are synchronous")

@@ -11,6 +11,8 @@ from jackfield.core.host.origin import Key, Origin, dotted
 from jackfield.core.host.validation import validate
 
 Origins = Mapping[str, Origin]
+STACKS = {"server": "server.identify"}
+"""Sections whose stack has a name of its own."""
 
 
 class PluginTables:
@@ -19,6 +21,7 @@ class PluginTables:
     def __init__(self, config: Config, origins: Origins) -> None:
         self._sections: Mapping[str, PluginSections] = {
             "scheduler": config.scheduler, "cache": config.cache, "kernel": config.kernel,
+            "server": config.server,
         }  # fmt: skip
         self._origins: dict[Key, Origin] = {
             tuple(name.split(".", 2)): origin for name, origin in origins.items()
@@ -38,7 +41,7 @@ class PluginTables:
         known = names | set(type(self._sections[section]).model_fields)
         raise ConfigError(
             f"{dotted((section, name))}{place} is the section of a plugin, but no plugin "
-            f"{name!r} is in the {section} stack. {nearest(name, known)}"
+            f"{name!r} is in {STACKS.get(section, f'the {section} stack')}. {nearest(name, known)}"
         )
 
     def settings(self, section: str, plugin: Loaded) -> PolicyConfig:

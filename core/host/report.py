@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 from jackfield.core.api import KINDS, OPERATIONS, JackfieldError, PluginContractError, PolicyContext
 from jackfield.core.host.config import Config
 from jackfield.core.host.contract import config_class
+from jackfield.core.host.disciplines import LEAF
 from jackfield.core.host.discover import Catalogue, Catalogues, Found
 from jackfield.core.host.loader import Loaded, cause, conflict, foreign_reason, load_found
 from jackfield.core.host.manager import Manager
-from jackfield.core.host.selection import LEAF, Selected
+from jackfield.core.host.ordering import names_in
+from jackfield.core.host.selection import Selected
 from jackfield.core.host.stack import construct
 
 
@@ -74,12 +76,13 @@ def _places(config: Config) -> dict[str, dict[str, list[str]]]:
     architecture = config.model.architecture
     return {
         "schedulers": {
-            "scheduler.stack": config.scheduler.stack,
+            "scheduler.stack": names_in(config.scheduler.stack),
             "scheduler.advisors": config.scheduler.advisors,
         },
         "caches": {"cache.stack": config.cache.stack},
         "kernels": {"kernel.stack": config.kernel.stack},
         "models": {"model.architecture": [] if architecture is None else [architecture]},
+        "server": {"server.identify": config.server.identify},
     }
 
 

@@ -1,18 +1,18 @@
 """The plugins that a configuration names: imported, checked, and with their sections validated."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jackfield.core.api import ConfigError, Discipline, PluginConflict, PolicyConfig
+from jackfield.core.api import ConfigError, PluginConflict, PolicyConfig
 from jackfield.core.host.config import Config
-from jackfield.core.host.contract import limits, orders
+from jackfield.core.host.contract import limits
+from jackfield.core.host.disciplines import load_order
 from jackfield.core.host.discover import Catalogues, Found
 from jackfield.core.host.loader import Loaded, load
+from jackfield.core.host.ordering import Ordering
 from jackfield.core.host.origin import Layer, Origin, dotted
 from jackfield.core.host.plugin_tables import Origins, PluginTables
-
-LEAF = "fcfs"
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,20 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """All selected plugins, in the order of the configuration. The leaf is in `disciplines`."""
+    """All selected plugins, in the order of the configuration.
 
-    disciplines: tuple[Selected, ...]
+    order: the disciplines as the stack nests them, leaves included, each as often as it occurs.
+    """
+
+    order: Ordering[Selected]
     advisors: tuple[Selected, ...]
     caches: tuple[Selected, ...]
     kernels: tuple[Selected, ...]
+
+    @property
+    def disciplines(self) -> tuple[Selected, ...]:
+        """Each selected discipline once."""
+        return tuple({one.found: one for one in self.order.each()}.values())
 
     @property
     def all(self) -> tuple[Selected, ...]:
@@ -49,7 +57,8 @@ def select(config: Config, catalogues: Catalogues, origins: Origins | None = Non
 
     origins: where values came from, for messages. Raises `PluginError`s and `ConfigError`.
     """
-    disciplines = _stack(config.scheduler.stack, catalogues)
+    order = load_order(config.scheduler.stack, catalogues["schedulers"])
+    disciplines = list({plugin.found: plugin for plugin in order.each()}.values())
     advisors = _advisors(config.scheduler.advisors, catalogues)
     caches = _all("caches", config.cache.stack, catalogues)
     kernels = _all("kernels", config.kernel.stack, catalogues)
@@ -59,11 +68,34 @@ def select(config: Config, catalogues: Catalogues, origins: Origins | None = Non
     tables = PluginTables(config, origins or {})
     tables.check({"scheduler": [*disciplines, *advisors], "cache": caches, "kernel": kernels})
     return Selection(
-        _with_settings(tables, "scheduler", disciplines),
+        order.map(lambda plugin: _with_settings(tables, "scheduler", [plugin])[0]),
         _with_settings(tables, "scheduler", advisors),
         _with_settings(tables, "cache", caches),
         _with_settings(tables, "kernel", kernels),
     )
+
+
+def select_server(
+    config: Config, catalogues: Catalogues, origins: Origins | None = None
+) -> tuple[Selected, ...]:
+    """The same for plugins of the HTTP process, which no engine needs."""
+    if not config.server.identify:
+        raise ConfigError(
+            "server.identify is empty, so that nobody would be let in; name a plugin in it, such "
+            "as 'keys'"
+        )
+    plugins = _all("server", config.server.identify, catalogues)
+    tables = PluginTables(config, origins or {})
+    tables.check({"server": plugins})
+    return _with_settings(tables, "server", plugins)
+
+
+def select_all(
+    config: Config, catalogues: Catalogues, origins: Origins | None = None
+) -> tuple[Selected, ...]:
+    """Every plugin that the configuration names, in whichever process it lives."""
+    engine = select(config, catalogues, origins).all
+    return (*engine, *select_server(config, catalogues, origins))
 
 
 def _with_settings(
@@ -74,27 +106,6 @@ def _with_settings(
 
 def _all(kind: str, names: Iterable[str], catalogues: Catalogues) -> list[Loaded]:
     return [load(kind, name, catalogues[kind]) for name in names]
-
-
-def _stack(names: list[str], catalogues: Catalogues) -> list[Loaded]:
-    """The disciplines from the root to the leaf, which is fcfs if nobody else orders there."""
-    found = _all("schedulers", names, catalogues)
-    for plugin in found:
-        if not orders(plugin.cls):
-            raise ConfigError(
-                f"scheduler.stack names {plugin.found}, which orders nothing; name it in "
-                f"scheduler.advisors"
-            )
-    if found and (found[-1].found.name == LEAF or _orders_leaf(found[-1].cls)):
-        return found
-    if any(plugin.found.name == LEAF for plugin in found):
-        raise ConfigError(f"scheduler.stack should end in {LEAF!r}, which orders only in a leaf")
-    return [*found, load("schedulers", LEAF, catalogues["schedulers"])]
-
-
-def _orders_leaf(cls: Any) -> bool:
-    """Whether it orders requests, not only classes of them."""
-    return cls.key is not Discipline.key or cls.keep is not Discipline.keep
 
 
 def _advisors(names: list[str], catalogues: Catalogues) -> list[Loaded]:
@@ -118,11 +129,13 @@ def _check_both(disciplines: list[Loaded], advisors: list[Loaded]) -> None:
             )
 
 
-def effective(selection: Selection, origins: Origins) -> tuple[dict[str, Any], dict[str, Origin]]:
+def effective(
+    selected: Sequence[Selected], origins: Origins
+) -> tuple[dict[str, Any], dict[str, Origin]]:
     """Values and origins of the plugins' own sections, their defaults included, by dotted key."""
     values: dict[str, Any] = {}
     found: dict[str, Origin] = {}
-    for one in selection.all:
+    for one in selected:
         for key, value in one.settings.model_dump(mode="json").items():
             name = dotted((one.section, one.found.name, key))
             values[name] = value

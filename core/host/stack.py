@@ -21,6 +21,7 @@ from jackfield.core.host.discover import Catalogue, Catalogues, Found, discover,
 from jackfield.core.host.fingerprint import Fingerprint
 from jackfield.core.host.loader import Loaded, cause, load
 from jackfield.core.host.manager import Manager
+from jackfield.core.host.ordering import Ordering, branches_of
 from jackfield.core.host.plugin_tables import Origins
 from jackfield.core.host.selection import Selected, select
 
@@ -42,19 +43,27 @@ class Named(Generic[T]):
 class Stack:
     """All plugins of one engine.
 
-    disciplines: from the root to the leaf. versions: who is active, for the start summary.
+    order: the disciplines as the stack nests them, one instance for each place. branches: the
+    scheduler stack as it is written, if it branches. versions: who is active, for the start
+    summary.
     """
 
-    disciplines: tuple[Named[Discipline[Any]], ...]
+    order: Ordering[Named[Discipline[Any]]]
+    branches: str
     advisors: tuple[Named[Any], ...]
     caches: Mapping[CacheAxis, tuple[Named[CachePlugin], ...]]
     kernels: tuple[Named[KernelPlugin], ...]
     manager: Manager
     versions: tuple[Found, ...]
 
+    @property
+    def disciplines(self) -> tuple[Named[Discipline[Any]], ...]:
+        """All disciplines, the upper ones first."""
+        return tuple(self.order.each())
+
     def fingerprint(self) -> Fingerprint:
         """What every other process of this engine must have selected too."""
-        return Fingerprint.of(self.versions)
+        return Fingerprint.of(self.versions, self.branches)
 
 
 def build_stack(
@@ -66,14 +75,16 @@ def build_stack(
 ) -> Stack:
     """Import, validate and construct the selected plugins.
 
-    make_context: called once per scheduler plugin with its name. catalogues: what is installed.
-    origins: for messages. Every section is validated before the first plugin is constructed.
+    make_context: called once per instance of a scheduler plugin with its name. catalogues: what
+    is installed. origins: for messages. Every section is validated before the first plugin is
+    constructed.
     """
     selection = select(config, catalogues or discover_all(), origins)
     manager = Manager()
     caches = _build(selection.caches, manager)
     stack = Stack(
-        disciplines=_build(selection.disciplines, manager, make_context),
+        order=selection.order.map(lambda one: _named(one, manager, make_context)),
+        branches=branches_of(config.scheduler.stack),
         advisors=_build(selection.advisors, manager, make_context),
         caches=_by_axis(caches),
         kernels=_build(selection.kernels, manager),

@@ -50,7 +50,8 @@ def _lines(text: str) -> dict[Key, int]:
     for number, line in enumerate(text.splitlines(), start=1):
         if header := HEADER.match(line):
             table = _parts(header[1])
-            lines.setdefault(table, number)
+            for end in range(1, len(table) + 1):
+                lines.setdefault(table[:end], number)
         elif entry := ENTRY.match(line):
             parts = _parts(entry[1])
             for end in range(1, len(parts) + 1):

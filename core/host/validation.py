@@ -1,12 +1,13 @@
 """Validation errors of pydantic as one sentence that a user can act on."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from jackfield.core.api import ConfigError
 from jackfield.core.api.errors import nearest
+from jackfield.core.host.config import HIDDEN, may_be_secret
 from jackfield.core.host.origin import Key, Origin, dotted
 
 M = TypeVar("M", bound=BaseModel)
@@ -44,7 +45,8 @@ def _sentence(
         return f"unknown key {name}{place}. {_hint(model, path)}"
     if error["type"] == "missing":
         return f"{name} is missing; it has no default"
-    return f"{name} is {_short(error['input'])}{place}: {_limit(error)}"
+    shown = HIDDEN if may_be_secret(where + path) else _short(error["input"])
+    return f"{name} is {shown}{place}: {_limit(error)}"
 
 
 def _limit(error: Mapping[str, Any]) -> str:
@@ -62,12 +64,15 @@ def _is_unknown(model: type[BaseModel], error: Mapping[str, Any], path: Key) -> 
 
 def _siblings(model: type[BaseModel], path: Key) -> list[str]:
     """The keys that are valid where the last part of the path stands."""
-    for part in path[:-1]:
+    parts = iter(path[:-1])
+    for part in parts:
         field = model.model_fields.get(part)
         inner = _model_in(field.annotation) if field else None
-        if inner is None:
+        if field is None or inner is None:
             return []
         model = inner
+        if get_origin(field.annotation) is dict:
+            next(parts, None)
     return list(model.model_fields)
 
 

@@ -1,8 +1,9 @@
-"""`jackfield bench`: how fast it is here."""
+"""`jackfield bench`: how fast it is here, or how fast a server is."""
 
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -11,7 +12,7 @@ import typer
 
 from jackfield.core.api import ConfigError
 from jackfield.core.inspection import load_config
-from jackfield.server.bench_report import plan_lines, throughput_table
+from jackfield.server.bench_report import load_table, plan_lines, throughput_table
 from jackfield.server.commands.engine_options import EngineArguments, engine_group
 from jackfield.server.commands.options import JsonOption
 from jackfield.server.option_groups import Group, grouped
@@ -19,9 +20,10 @@ from jackfield.server.option_groups import Group, grouped
 if TYPE_CHECKING:
     from jackfield.core.bench.throughput import Throughput
     from jackfield.core.bench.workloads import Workload
+    from jackfield.server.load.result import LoadResult
 
 SHORT_CONTEXT = 4096
-group = typer.Typer(help="Measure throughput, or the time of planning.")
+group = typer.Typer(help="Measure throughput, a server, or the time of planning.")
 ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="NAME", help="Random weights of this shape, as qwen3-tiny."),
@@ -29,9 +31,10 @@ ShapeOption = Annotated[
 WorkloadOption = Annotated[
     str,
     typer.Option(
-        "--workload", metavar="NAME", help="cpu16, one, mixed, chat20, shared, long or tokens."
+        "--workload", metavar="NAME",
+        help="cpu16, one, mixed, chat20, shared, long, crowd or tokens.",
     ),
-]
+]  # fmt: skip
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="How many runs.")]
 GreedyOption = Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of 0.6.")]
 LENGTHS = Group(
@@ -42,6 +45,22 @@ LENGTHS = Group(
     },
     lambda given: {name: value for name, value in given.items() if value is not None},
 )
+
+
+UrlOption = Annotated[str, typer.Option(metavar="URL", help="Of the server, without /v1.")]
+ModelNameOption = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="What the server calls its model.")
+]
+StreamsOption = Annotated[
+    int | None, typer.Option(min=1, help="Requests at once; default: what the workload says.")
+]
+LargestOption = Annotated[
+    int | None, typer.Option(min=1, help="Largest token id in prompts, for small vocabularies.")
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch-health", help="Ask for /health meanwhile and time the answers.")
+]
+KEY_VARIABLE = "JACKFIELD_API_KEY"
 
 
 class Subject(NamedTuple):
@@ -75,15 +94,19 @@ def throughput_command(
     """
     if shape is not None and "model" in engine.flags:
         raise ConfigError("--shape and --model are both given; leave one of them out")
-    from jackfield.core.bench.workloads import Fixed, make_workload
-
-    if lengths and workload != "tokens":
-        flag = next(iter(lengths)).replace("_", "-")
-        raise ConfigError(f"--{flag} is for --workload tokens; {workload} has lengths of its own")
-    made = make_workload(workload, fixed=Fixed(**lengths))
+    made = _workload(workload, lengths)
     runs = _throughput(Subject(shape, engine.keywords), made, repeat, greedy, as_json)
     if not as_json:
         typer.echo(throughput_table(runs))
+
+
+def _workload(name: str, lengths: dict[str, int], largest: int | None = None) -> "Workload":
+    from jackfield.core.bench.workloads import LARGEST_ID, Fixed, make_workload
+
+    if lengths and name != "tokens":
+        flag = next(iter(lengths)).replace("_", "-")
+        raise ConfigError(f"--{flag} is for --workload tokens; {name} has lengths of its own")
+    return make_workload(name, fixed=Fixed(**lengths), largest=largest or LARGEST_ID)
 
 
 def _throughput(
@@ -120,6 +143,54 @@ def _arguments(subject: Subject, workload: "Workload", folder: str) -> dict[str,
         "max_model_len": max(SHORT_CONTEXT, workload.longest),
     }
     return {**random_model, **subject.keywords}
+
+
+@group.command("serve")
+@grouped(lengths=LENGTHS)
+def serve_command(
+    lengths: dict[str, int],
+    url: UrlOption = "http://127.0.0.1:8000",
+    model: ModelNameOption = None,
+    workload: WorkloadOption = "cpu16",
+    streams: StreamsOption = None,
+    repeat: RepeatOption = 2,
+    largest_id: LargestOption = None,
+    watch_health: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a fixed workload to a server of OpenAI's API and time its streams.
+
+    The prompts are token ids, the same that `bench throughput` uses. A request that fails, is cut
+    off or has another number of tokens than it should is counted as failed; then the exit code is
+    1. A key is taken from the variable JACKFIELD_API_KEY. With --json, each run is one line.
+    """
+    made = _workload(workload, lengths, largest_id)
+    runs = []
+    for result in _load(url, made, model, streams, repeat, watch_health):
+        runs.append(result)
+        if as_json:
+            typer.echo(json.dumps(result.as_dict()))
+    if not as_json:
+        typer.echo(load_table(runs))
+    if any(run.failed for run in runs):
+        raise typer.Exit(1)
+
+
+def _load(
+    url: str, workload: "Workload", model: str | None, streams: int | None, repeat: int, watch: bool
+) -> "Iterator[LoadResult]":
+    import uvloop
+
+    from jackfield.server.load.connection import Target
+    from jackfield.server.load.load import Load, run_load
+    from jackfield.server.load.result import LoadResult
+
+    key = os.environ.get(KEY_VARIABLE)
+    target = Target.of(url, {"authorization": f"Bearer {key}"} if key else {})
+    count = min(streams or workload.concurrency or len(workload.prompts), len(workload.prompts))
+    load = Load(target, workload, model, count, watch)
+    for _ in range(repeat):
+        yield LoadResult.of(load, uvloop.run(run_load(load)))
 
 
 @group.command("plan")

@@ -6,7 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from jackfield.core.inspection import Resolved, config_schema, discover_all, effective, select
+from jackfield.core.inspection import (
+    Resolved,
+    config_schema,
+    discover_all,
+    effective,
+    select_all,
+)
 from jackfield.server.commands.options import ConfigOption, JsonOption, SetOption, resolve
 from jackfield.server.toml_text import toml_tables
 
@@ -38,8 +44,8 @@ def show_command(
 
 def _values(resolved: Resolved) -> tuple[dict[str, Any], dict[str, str]]:
     """Value and origin of every dotted key; plugins' keys come after those of their section."""
-    selection = select(resolved.config, discover_all(), resolved.origins)
-    of_plugins, plugin_origins = effective(selection, resolved.origins)
+    selected = select_all(resolved.config, discover_all(), resolved.origins)
+    of_plugins, plugin_origins = effective(selected, resolved.origins)
     dump = resolved.config.model_dump(mode="json")
     values = {
         f"{section}.{key}": dump[section][key]
@@ -68,5 +74,5 @@ def schema_command(
 ) -> None:
     """Write the JSON Schema of the configuration, the selected plugins' sections included."""
     resolved = resolve(config, settings)
-    schema = config_schema(select(resolved.config, discover_all(), resolved.origins))
+    schema = config_schema(select_all(resolved.config, discover_all(), resolved.origins))
     typer.echo(json.dumps(schema, indent=None if as_json else 2))

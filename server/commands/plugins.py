@@ -10,10 +10,11 @@ from jackfield.core.inspection import (
     CheckRow,
     PluginRow,
     Resolved,
+    build_identifiers,
     check_plugins,
     discover_all,
     list_plugins,
-    select,
+    select_all,
 )
 from jackfield.server.commands.options import ConfigOption, JsonOption, SetOption, resolve
 from jackfield.server.table import table
@@ -75,7 +76,8 @@ def check_command(
 
 def _selection_problem(resolved: Resolved) -> str | None:
     try:
-        select(resolved.config, discover_all(), resolved.origins)
+        select_all(resolved.config, discover_all(), resolved.origins)
+        build_identifiers(resolved)
     except JackfieldError as error:
         return str(error)
     return None

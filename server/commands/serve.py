@@ -1,46 +1,61 @@
 """`jackfield serve`: OpenAI's API over HTTP."""
 
 import errno
+import gc
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jackfield.core.api import ConfigError, RequestContext
+from jackfield.core.api import ConfigError
+from jackfield.core.inspection import OPERATOR_KEYS, Resolved, build_identifiers, load_config
 from jackfield.server.commands.engine_options import MODEL_HELP, EngineArguments, engine_group
-from jackfield.server.option_groups import grouped
+from jackfield.server.option_groups import Group, grouped
 
 if TYPE_CHECKING:
     import socket
 
     from jackfield.server.http.backend import Backend
+    from jackfield.server.http.settings import HttpSettings
 
+KEYS = "keys"
 ModelArgument = Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)]
-HostOption = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
-KeyOption = Annotated[
-    list[str] | None,
-    typer.Option("--api-key", metavar="KEY", help="Asked of every client. May be repeated."),
-]
-KeyFileOption = Annotated[
-    Path | None,
-    typer.Option("--api-key-file", metavar="FILE", help="A file with such keys, one a line."),
-]
-NameOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--served-model-name", metavar="NAME",
-        help="What clients call the model. May be repeated; answers show the first.",
-    ),
-]  # fmt: skip
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Refuse fields that are not known.")
-]
-DrainOption = Annotated[
-    float,
-    typer.Option("--drain-timeout", min=0, metavar="SECONDS", help="For open answers at the end."),
-]
+OPTIONS: dict[str, Any] = {
+    "host": Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")
+    ],
+    "port": Annotated[
+        int | None, typer.Option("--port", metavar="PORT", help="0 takes any free one.")
+    ],
+    "api_key": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--api-key", metavar="KEY",
+            help="A key that clients may use, with all rights. May be repeated. Who lists the "
+            "processes of this machine sees it; prefer a file, or JACKFIELD_API_KEY.",
+        ),
+    ],
+    "api_key_file": Annotated[
+        Path | None,
+        typer.Option("--api-key-file", metavar="FILE", help="A file with such keys, one a line."),
+    ],
+    "served_model_name": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--served-model-name", metavar="NAME",
+            help="What clients call the model. May be repeated; answers show the first.",
+        ),
+    ],
+    "strict": Annotated[
+        bool | None, typer.Option("--strict/--no-strict", help="Refuse fields that are not known.")
+    ],
+    "drain_timeout": Annotated[
+        float | None,
+        typer.Option("--drain-timeout", metavar="SECONDS", help="For open answers at the end."),
+    ],
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -48,51 +63,77 @@ def register(app: typer.Typer) -> None:
     app.command("serve")(serve_command)
 
 
-@grouped(engine=engine_group())
+def _server_flags(given: dict[str, Any]) -> dict[str, Any]:
+    """What the flags of the server mean, by dotted key."""
+    keys = _keys(given.pop("api_key") or [], given.pop("api_key_file"))
+    flags = {f"server.{name}": value for name, value in given.items() if value not in (None, [])}
+    return {**flags, ".".join(OPERATOR_KEYS): keys} if keys else flags
+
+
+@grouped(engine=engine_group(), server=Group(OPTIONS, _server_flags))
 def serve_command(
-    engine: EngineArguments,
-    served: ModelArgument = None,
-    host: HostOption = "127.0.0.1",
-    port: PortOption = 8000,
-    api_key: KeyOption = None,
-    api_key_file: KeyFileOption = None,
-    served_model_name: NameOption = None,
-    strict: StrictOption = False,
-    drain_timeout: DrainOption = 30.0,
+    engine: EngineArguments, server: dict[str, Any], served: ModelArgument = None
 ) -> None:
     """Answer clients of OpenAI's API over HTTP.
 
     The first SIGTERM or Ctrl-C stops listening and lets open answers end; a second one cuts them
     off. The exit code is 0, or 1 if answers were cut off, or 6 if the engine died.
     """
-    arguments = _engine_arguments(engine, served)
-    keys = _keys(api_key or [], api_key_file)
-    bound = _bind(host, port)
+    resolved = _resolve(engine, server, served)
+    settings = _settings(resolved)
+    bound = _bind(resolved.config.server.host, resolved.config.server.port)
     with bound:
-        code = _serve(arguments, bound, keys, served_model_name or [], strict, drain_timeout)
+        code = _serve(resolved, bound, settings)
     if code:
         raise typer.Exit(code)
 
 
-def _engine_arguments(engine: EngineArguments, model: str | None) -> dict[str, Any]:
-    if model is None:
-        return engine.keywords
-    if "model" in engine.flags:
+def _resolve(engine: EngineArguments, server: dict[str, Any], model: str | None) -> Resolved:
+    if model is not None and "model" in engine.flags:
         raise ConfigError("the model is given twice, by itself and with --model; keep one")
-    return {**engine.keywords, "model": model}
+    for name in server.keys() & engine.flags.keys():
+        raise ConfigError(f"a flag of the server and --set {name} are both given; keep one")
+    resolved = load_config(engine.config, os.environ, {"model": model, **engine.flags, **server})
+    stack = resolved.config.server.identify
+    names = [entry.rpartition(":")[2] for entry in stack]
+    if ".".join(OPERATOR_KEYS) in server and KEYS not in names:
+        raise ConfigError(
+            f"--api-key needs the plugin {KEYS!r} in server.identify, which is {stack!r}; add it, "
+            f"or leave the key out"
+        )
+    return resolved
 
 
 def _keys(given: list[str], file: Path | None) -> list[str]:
     if file is not None:
         try:
             given = [*given, *file.read_text().split()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--api-key-file {file} cannot be read: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"--api-key-file {file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise ConfigError(f"--api-key-file {file} is no text; write keys into it") from None
         if not given:
             raise ConfigError(f"--api-key-file {file} holds no key; nobody could be let in")
     if not all(given):
         raise ConfigError("--api-key is empty; give a key, or leave it out to let everybody in")
     return given
+
+
+def _settings(resolved: Resolved) -> "HttpSettings":
+    """What is checked here is refused before an engine is started."""
+    identifiers = build_identifiers(resolved)
+    from jackfield.server.http.settings import HttpSettings
+
+    server = resolved.config.server
+    return HttpSettings(
+        identify=identifiers.plugins,
+        needs_key=not identifiers.let_everybody_in,
+        model_names=tuple(server.served_model_name),
+        strict=server.strict,
+        max_body=server.max_body,
+        max_answers=server.max_answers,
+        metrics_compat=resolved.config.metrics.compat,
+    )
 
 
 def _bind(host: str, port: int) -> "socket.socket":
@@ -109,32 +150,33 @@ def _bind(host: str, port: int) -> "socket.socket":
         raise ConfigError(f"cannot listen on {host} port {port}: {error}") from error
 
 
-def _serve(
-    arguments: dict[str, Any],
-    bound: "socket.socket",
-    keys: list[str],
-    names: list[str],
-    strict: bool,
-    drain_timeout: float,
-) -> int:
+def _serve(resolved: Resolved, bound: "socket.socket", settings: "HttpSettings") -> int:
     # Imported late: --help and a wrong flag need not wait for it.
     from jackfield.server.http.app import create_app
     from jackfield.server.http.server import HttpServer, address
-    from jackfield.server.http.settings import HttpSettings
 
-    settings = HttpSettings(
-        api_keys={key: RequestContext() for key in keys}, model_names=tuple(names), strict=strict
-    )
-    server = HttpServer(create_app(_backend(arguments), settings), drain_timeout=drain_timeout)
-    print(f"listening   {address(bound)}/v1", file=sys.stderr, flush=True)
+    def started() -> None:
+        _spare_collector()
+        print(f"listening   {address(bound)}/v1", file=sys.stderr, flush=True)
+
+    app = create_app(_backend(resolved), settings)
+    print(f"callers     asked by {', '.join(resolved.config.server.identify)}", file=sys.stderr)
+    drain_timeout = resolved.config.server.drain_timeout
+    server = HttpServer(app, drain_timeout=drain_timeout, on_start=started)
     server.run(sockets=[bound])
     return server.exit_code
 
 
-def _backend(arguments: dict[str, Any]) -> "Backend":
+def _backend(resolved: Resolved) -> "Backend":
     """The engine, in a process of its own; what was started is told on stderr."""
     from jackfield.core.remote_llm import RemoteLLM
 
-    llm = RemoteLLM(**arguments)
+    llm = RemoteLLM(config=resolved)
     print("\n".join(llm.summary.lines()), file=sys.stderr, flush=True)
     return llm
+
+
+def _spare_collector() -> None:
+    """What is there now stays: a collection that looked at it all would hold up every stream."""
+    gc.collect()
+    gc.freeze()

@@ -1,8 +1,7 @@
-"""The first and last thing that a request meets: its id, its key, and what is counted."""
+"""The first and last thing that a request meets: its id, who asks, and what is counted."""
 
 import re
-from hashlib import sha256
-from hmac import compare_digest
+from time import perf_counter
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -10,14 +9,18 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jackfield.core.api.request import RequestContext
+from jackfield.server.http.arrival import caller_of
 from jackfield.server.http.connection import ClientGone
 from jackfield.server.http.metrics import OTHER
 from jackfield.server.http.problem import Refusal, problem_of
 from jackfield.server.http.service import Service
+from jackfield.server.http.turns import Turns
 
-OPEN_PATHS = ("/health", "/ready", "/version")
+OPEN_PATHS = ("/live", "/health", "/ready", "/version")
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 ANYBODY = RequestContext()
+PER_TURN = 8
+"""Requests for work that begin in one turn of the event loop."""
 
 
 class Edge:
@@ -26,8 +29,7 @@ class Edge:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        keys = service.settings.api_keys
-        self._keys = {sha256(key.encode()).digest(): who for key, who in keys.items()}
+        self._turns = Turns(PER_TURN)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -37,10 +39,12 @@ class Edge:
         given = headers.get("x-request-id", "")
         name = given if SANE_ID.fullmatch(given) else f"req-{uuid4().hex}"
         scope.setdefault("state", {}).update(request_id=name, ignored=[])
-        reply = _Reply(send, name)
-        with self._service.metrics.in_flight.track_inprogress():
+        reply, started = _Reply(send, name), perf_counter()
+        with self._service.metrics.in_flight():
             try:
-                scope["state"]["context"] = self._identify(scope["path"], headers)
+                scope["state"]["context"] = self._identify(scope)
+                if scope["method"] == "POST":
+                    await self._turns.take()
                 await self._app(scope, receive, reply.send)
             except (ClientGone, ClientDisconnect):
                 reply.status = 0
@@ -49,19 +53,14 @@ class Edge:
                     raise
                 await problem_of(error).response()(scope, receive, reply.send)
             finally:
-                self._count(scope, reply.status)
+                self._count(scope, reply.status, perf_counter() - started)
 
-    def _identify(self, path: str, headers: Headers) -> RequestContext:
-        """Who asks. Raises `Refusal` for a wrong key. All keys are compared, in constant time."""
-        if not self._keys or path in OPEN_PATHS:
+    def _identify(self, scope: Scope) -> RequestContext:
+        """Who asks. Raises `RequestError` for somebody who is not known, or not welcome."""
+        if scope["path"] in OPEN_PATHS:
             return ANYBODY
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        digest = sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
-        found = None
-        for known, context in self._keys.items():
-            if compare_digest(known, digest):
-                found = context
-        if found is None or scheme.lower() != "bearer":
+        found = self._service.identity.who(caller_of(scope))
+        if found is None:
             raise Refusal(
                 "The API key is missing or wrong; send one as 'Authorization: Bearer KEY'.",
                 status=401,
@@ -70,10 +69,10 @@ class Edge:
             )
         return found
 
-    def _count(self, scope: Scope, status: int) -> None:
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
         path = getattr(route, "path", OTHER) if status not in (404, 405) else OTHER
-        self._service.metrics.count(path, scope["method"], status)
+        self._service.metrics.count(path, scope["method"], status, seconds)
 
 
 class _Reply:

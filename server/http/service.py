@@ -3,21 +3,28 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from starlette.requests import Request
 
 from jackfield.core.api.errors import TokenizerError
-from jackfield.core.api.request import RequestContext
+from jackfield.core.api.request import RequestContext, Trust
 from jackfield.server.http.backend import Backend
+from jackfield.server.http.identity import Identity
+from jackfield.server.http.identity_numbers import IdentityNumbers
 from jackfield.server.http.metrics import Metrics
+from jackfield.server.http.owners import Owners
 from jackfield.server.http.problem import Refusal
 from jackfield.server.http.settings import HttpSettings
 
 if TYPE_CHECKING:
     from jackfield.core.text.tokenizer import Tokenizer
     from jackfield.server.http.request_fields import RequestFields
+
+USER = "user"
+LONGEST_USER = 128
 
 
 class Service:
@@ -26,7 +33,12 @@ class Service:
     def __init__(self, backend: Backend, settings: HttpSettings) -> None:
         self.backend = backend
         self.settings = settings
-        self.metrics = Metrics(backend)
+        self.metrics = Metrics(
+            backend, self.names[0], settings.metrics_compat, settings.patience
+        )
+        self.identity = Identity(settings.identify)
+        self.metrics.add(IdentityNumbers(self.identity))
+        self.owners = Owners()
         self.draining = False
         self.created = int(time.time())
 
@@ -61,16 +73,18 @@ class Service:
             )
         return tokenizer
 
-    def context(self, request: Request, priority: int | None) -> RequestContext:
-        """Who asks. The holder of a key may only step back behind the priority of the key."""
+    def context(self, request: Request, fields: "RequestFields") -> RequestContext:
+        """Who asks, and how urgently. A body can neither claim a tenant nor push ahead."""
         context: RequestContext = request.state.context
-        if priority is None:
+        if fields.user and USER not in context.labels:
+            labels = {**context.labels, USER: fields.user[:LONGEST_USER]}
+            context = context._replace(labels=MappingProxyType(labels))
+        if fields.priority is None:
             return context
-        if self.settings.api_keys:
-            priority = max(priority, context.priority)
-        return context._replace(priority=priority)
+        lowest = context.priority if context.trust is Trust.USER else fields.priority
+        return context._replace(priority=max(fields.priority, lowest))
 
-    def identity(self, prefix: str, fields: "RequestFields") -> tuple[str, dict[str, Any]]:
+    def naming(self, prefix: str, fields: "RequestFields") -> tuple[str, dict[str, Any]]:
         """The id of a request for the engine, and the fields that all its answers show."""
         name = f"{prefix}-{uuid4().hex}" if fields.request_id is None else fields.request_id
         shown = {"id": name, "created": int(time.time()), "model": self.check_model(fields.model)}

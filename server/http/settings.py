@@ -1,24 +1,31 @@
 """How the HTTP face of an engine is set up."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from jackfield.core.api.request import RequestContext
+from jackfield.server.http.backend import PATIENCE, Patience
+from jackfield.server.http.identity import Identifier, everybody
+from jackfield.server.http.metrics import Compat
 
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """api_keys: key -> who its holder is; empty = no key is asked for, all are tenant "default".
+    """identify: who is asked who a caller is, in this order; nobody = nobody is let in.
+    needs_key: whether /openapi.json says that a key must be sent.
 
     model_names: names that requests may use, the first is the one shown; empty = the model's own.
     strict: fields that are not known are refused with 400 instead of named in a header.
-    max_body: bytes of a request. max_answers: prompts of one request times n.
+    max_body: bytes of a request. max_answers: prompts of one request times n. metrics_compat: whose
+    names of metrics are there beside the own ones. patience: with an engine that does not answer.
     """
 
-    api_keys: Mapping[str, RequestContext] = field(default_factory=dict)
+    identify: Sequence[Identifier] = (("everybody", everybody),)
+    needs_key: bool = False
     model_names: tuple[str, ...] = ()
     strict: bool = False
     max_body: int = 16 * MIB
     max_answers: int = 1024
+    metrics_compat: Compat = "none"
+    patience: Patience = PATIENCE

@@ -127,7 +127,7 @@ def test_schema_holds_the_sections_of_selected_plugins(
 ) -> None:
     install("checked", {"schedulers": {"fair": "checked:Fair"}}, checked=POLICY)
     config = load_config(flags={"scheduler.stack": ["fair"], "kernel.stack": ["plain"]}).config
-    schema = config_schema(select(config, discover_all()))
+    schema = config_schema(select(config, discover_all()).all)
     sections = schema["$defs"]
     assert schema["$ref"] == "#/$defs/Config"
     assert sections["SchedulerConfig"]["properties"]["fair"] == {"$ref": "#/$defs/FairConfig"}

@@ -13,6 +13,7 @@ from jackfield.core.api import (
     ModelNotFound,
     PluginConflict,
     PluginContractError,
+    PluginError,
     PluginLoadError,
     PluginNotFound,
     PolicyContext,
@@ -35,6 +36,27 @@ class FairConfig(PolicyConfig):
 
 class Fair(Discipline):
     Config = FairConfig
+
+class Fair2(Fair):
+    pass
+
+class Classes(Discipline):
+    made = 0
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        Classes.made += 1
+    def classify(self, request):
+        return request.context.priority
+
+class Seats(Classes):
+    @hookimpl
+    def victims(self, shortage):
+        return []
+
+class Planner(Classes):
+    @hookimpl
+    def plan(self, step, planner):
+        pass
 
 class Shortest(Discipline):
     def key(self, request, now):
@@ -77,6 +99,7 @@ class Slabs(CachePlugin):
 """
 NAMES = {
     "fair": "Fair", "shortest": "Shortest", "owner": "Owner", "second": "Second", "both": "Both",
+    "fair2": "Fair2", "classes": "Classes", "seats": "Seats", "planner": "Planner",
     "misspelt": "Misspelt", "explodes": "Explodes", "refuses": "Refuses",
 }  # fmt: skip
 
@@ -131,7 +154,7 @@ def test_a_selected_broken_plugin_stops(build: Callable[..., Stack]) -> None:
         (["fair"], ["fair", "fcfs"]),
         (["jackfield:priority", "fair"], ["priority", "fair", "fcfs"]),
         (["fair", "shortest"], ["fair", "shortest"]),
-        (["shortest", "fair"], ["shortest", "fair", "fcfs"]),
+        (["fair", "fair2"], ["fair", "fair2", "fcfs"]),
         (["fcfs"], ["fcfs"]),
     ],
 )
@@ -139,6 +162,76 @@ def test_a_missing_leaf_is_fcfs(
     build: Callable[..., Stack], given: list[str], built: list[str]
 ) -> None:
     assert names(build({"scheduler.stack": given}).disciplines) == built
+
+
+def test_a_stack_may_branch(build: Callable[..., Stack]) -> None:
+    table = {"0": ["fair", "shortest"], "1": [], "*": ["classes", {"x": ["shortest"]}]}
+    stack = build({"scheduler.stack": ["jackfield:priority", table]})
+    order = stack.order
+    assert order.here.name == "priority" and list(order.inner) == ["0", "1"]
+    assert names(order.inner["0"].each()) == ["fair", "shortest"]
+    assert names(order.inner["1"].each()) == ["fcfs"]
+    assert order.other is not None and order.other.here.name == "classes"
+    assert names(order.other.inner["x"].each()) == ["shortest"]
+    assert order.other.other is not None and names(order.other.other.each()) == ["fcfs"]
+    assert names(stack.versions)[:5] == ["priority", "fair", "shortest", "fcfs", "classes"]
+    plugins = [named.plugin for named in stack.disciplines]
+    assert len(plugins) == 7 and len(set(map(id, plugins))) == 7, "one instance for each place"
+
+
+def test_other_branches_are_another_fingerprint(build: Callable[..., Stack]) -> None:
+    first = build({"scheduler.stack": ["classes", {"0": ["shortest"]}]}).fingerprint()
+    second = build({"scheduler.stack": ["classes", {"1": ["shortest"]}]}).fingerprint()
+    assert first.plugins == second.plugins and first.digest != second.digest
+    with pytest.raises(PluginError, match="the order of the stack differs"):
+        first.check_same(second)
+
+
+def test_branches_share_a_section(build: Callable[..., Stack]) -> None:
+    table = {"0": ["fair"], "*": ["fair"]}
+    stack = build({"scheduler.stack": ["classes", table], "scheduler.fair.quantum": 3})
+    fair = [named.plugin for named in stack.disciplines if named.name == "fair"]
+    assert [one.config.quantum for one in fair] == [3, 3] and fair[0] is not fair[1]
+
+
+@pytest.mark.parametrize(
+    ("stack", "message"),
+    [
+        ([{"0": ["fair"]}], "a table needs a plugin before it"),
+        (["classes", {"0": ["fair"]}, "fair"], "something follows the table"),
+        (["classes", {}], "the table is empty"),
+        (["classes", {"0": "fair"}], "'fair' is no list"),
+        (["classes", {0: ["fair"]}], "the key 0 is no text"),
+        (["classes", 3], "3 is neither"),
+        (["classes", {"0": [""]}], "an entry is empty"),
+        (["classes", {"0": ["x:classes"]}], "once on a way down; repeated: classes"),
+        (["fair", "fair"], "once on a way down; repeated: fair"),
+        (["fair", {"0": []}], "makes no classes that it could branch on"),
+        (["shortest", "fair"], "has fair below .*'shortest'.*put shortest last"),
+        (["shortest", {"0": []}], "has a table below .*'shortest'.*put shortest last"),
+        (["fcfs", {"0": []}], "should end in 'fcfs'"),
+        (["classes", {"0": ["owner"]}], "orders nothing; name it in scheduler.advisors"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(
+    build: Callable[..., Stack], stack: list[Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build({"scheduler.stack": stack})
+
+
+@pytest.mark.parametrize(("name", "hook"), [("seats", "victims"), ("planner", "plan")])
+def test_one_plugin_at_two_places_may_not_own_a_hook(
+    build: Callable[..., Stack], name: str, hook: str
+) -> None:
+    build({"scheduler.stack": ["classes", {"0": [name]}]})
+    with pytest.raises(PluginConflict, match=f"only one plugin may implement the hook '{hook}'"):
+        build({"scheduler.stack": ["classes", {"0": [name], "*": [name]}]})
+
+
+def test_hooks_of_each_instance_are_called(build: Callable[..., Stack]) -> None:
+    stack = build({"scheduler.stack": ["classes", {"0": ["both"], "*": ["both"]}]})
+    assert [found.plugin for found in stack.manager.implementations("observe")] == ["both", "both"]
 
 
 def test_a_leaf_in_the_middle_is_refused(build: Callable[..., Stack]) -> None:
@@ -244,7 +337,7 @@ def test_defaults_of_plugins_have_an_origin(build: Callable[..., Stack], plain_k
     flags = {"scheduler.stack": ["fair"], "scheduler.fair.quantum": 2, "kernel.stack": ["plain"]}
     resolved = load_config(flags=flags)
     selection = select(resolved.config, discover_all(), resolved.origins)
-    values, origins = effective(selection, resolved.origins)
+    values, origins = effective(selection.all, resolved.origins)
     assert values["scheduler.fair.quantum"] == 2
     assert values["scheduler.fair.weights"] == {}
     assert str(origins["scheduler.fair.quantum"]) == "flag scheduler.fair.quantum"
