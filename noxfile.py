@@ -1,4 +1,4 @@
-"""What is checked, and how. `nox -l` lists the sessions; `nox` runs all but conformance-deep.
+"""What is checked, and how. `nox -l` lists the sessions; `nox` runs all but those that take long.
 
 Every session runs in one environment: the one that nox runs in, if it holds this checkout and its
 tools, else `.venv`, which is made once. What an installation looks like is checked in a second
@@ -57,8 +57,9 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The whole suite, but for what needs a GPU and what the next two sessions run."""
-    skipped = ("--ignore=tests/stacks", "--ignore=tests/meta/test_wheel.py")
+    """The whole suite, but for what needs a GPU and what other sessions run."""
+    elsewhere = ("stacks", "meta/test_wheel.py", "soak", "clients", "differential")
+    skipped = [f"--ignore=tests/{name}" for name in elsewhere]
     arguments = session.posargs or ["-m", "not gpu", "-n", "2", *skipped]
     run_pytest(session, *arguments)
 
@@ -92,10 +93,28 @@ def downstream(session: nox.Session) -> None:
     session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=ONE_THREAD)
 
 
+@nox.session
+def soak(session: nox.Session) -> None:
+    """A thousand clients that go, and forty deaths under load. Takes minutes."""
+    run_pytest(session, "tests/soak", *session.posargs)
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Clients that others wrote, each in an environment of its own. `-- NAME...` picks some."""
+    session.run(shared_python(), "tests/clients/run.py", *session.posargs)
+
+
 @nox.session(name="conformance-deep")
 def conformance_deep(session: nox.Session) -> None:
     """The property tests again, with many more examples. Takes long; run it before a release."""
     run_pytest(session, "-m", "not gpu", "--hypothesis-profile=deep", "-n", "2", *session.posargs)
+
+
+@nox.session
+def differential(session: nox.Session) -> None:
+    """The same requests to two servers with the same weights: --peer URL --ours URL."""
+    session.run(shared_python(), "tests/differential/run.py", *session.posargs)
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

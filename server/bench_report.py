@@ -7,6 +7,7 @@ from jackfield.server.table import table
 if TYPE_CHECKING:
     from jackfield.core.bench.planning import Planning
     from jackfield.core.bench.throughput import Throughput
+    from jackfield.server.load.result import LoadResult
 
 
 def throughput_table(runs: "list[Throughput]") -> str:
@@ -55,3 +56,35 @@ def plan_lines(result: "Planning") -> str:
             *faults,
         ]
     )
+
+
+def load_table(runs: "list[LoadResult]") -> str:
+    """What was sent, one line per run, and what failed."""
+    first = runs[0]
+    header = ("RUN", "OUT TOK/S", "SECONDS", "FIRST MS P50", "P99", "GAP MS P50", "P99",
+              "ANSWER MS P50", "P99", "FAILED", "HEALTH MS P99", "CPU US/TOKEN")  # fmt: skip
+    rows = [
+        (str(place), f"{run.output_tokens_per_second:,.0f}", f"{run.seconds:.2f}",
+         f"{run.first_token_ms_p50:.1f}", f"{run.first_token_ms_p99:.1f}",
+         f"{run.gap_ms_p50:.2f}", f"{run.gap_ms_p99:.2f}", f"{run.answer_ms_p50:.0f}",
+         f"{run.answer_ms_p99:.0f}", str(run.failed), _or_dash(run.health_ms_p99),
+         _or_dash(run.cpu_us_per_token))
+        for place, run in enumerate(runs)
+    ]  # fmt: skip
+    failures = [
+        f"failed      {count} times: {problem}"
+        for run in runs for problem, count in run.problems.items()
+    ]  # fmt: skip
+    return "\n".join(
+        [
+            f"workload    {first.workload}: {first.requests} requests, {first.streams} at once, "
+            f"{first.prompt_tokens:,} tokens in, {first.output_tokens:,} out",
+            *failures,
+            "",
+            table(header, rows),
+        ]
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -22,7 +22,7 @@ COMMANDS = (
     Command("serve", "Answer clients of OpenAI's API over HTTP."),
     Command("generate", "Answer one prompt."),
     Command("chat", "Talk with a model, which remembers the conversation."),
-    Command("bench", "Measure throughput, or the time of planning."),
+    Command("bench", "Measure throughput, a server, or the time of planning."),
     Command("plugins", "List the installed plugins, or check them."),
     Command("config", "Show the effective configuration, or its schema."),
 )

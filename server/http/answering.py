@@ -40,6 +40,8 @@ async def answer(
 ) -> Response:
     """The response. What is refused is raised, before anything was sent, and `ClientGone`."""
     headers = ignored_header(request.state.ignored)
+    for call in calls:
+        service.owners.note(call.id, call.context)
     if not fields.stream:
         outputs = await unless_gone(request.receive, _collect(service, calls))
         return Response(dump(reply.document(outputs)), 200, headers, "application/json")
@@ -53,28 +55,26 @@ async def _first(frames: AsyncGenerator[bytes, None]) -> bytes:
 
 
 async def _collect(service: Service, calls: Sequence[Call]) -> "list[RequestOutput]":
-    timing = service.metrics.timing()
+    watch = service.metrics.stopwatch(len(calls))
     last: dict[int, RequestOutput] = {}
     async with aclosing(follow_all(service.backend, calls)) as news:
         async for place, output in news:
-            timing.news()
+            watch.news(place, output)
             last[place] = output
-    outputs = [last[place] for place in range(len(calls))]
-    timing.end(outputs)
-    return outputs
+    return [last[place] for place in range(len(calls))]
 
 
 async def _events(
     service: Service, calls: Sequence[Call], reply: Reply, include_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     """Frames of a stream. An error after the first one becomes a frame; one before is raised."""
-    timing = service.metrics.timing()
+    watch = service.metrics.stopwatch(len(calls))
     last: dict[int, RequestOutput] = {}
     begun = False
     try:
         async with aclosing(follow_all(service.backend, calls)) as news:
             async for place, output in news:
-                timing.news()
+                watch.news(place, output)
                 last[place] = output
                 frames = reply.frames(place, output)
                 if frames:
@@ -86,5 +86,4 @@ async def _events(
         yield event(problem_of(error).body()) + DONE
         return
     outputs = [last[place] for place in range(len(calls))]
-    timing.end(outputs)
     yield (reply.envelope.usage(usage_of(outputs)) if include_usage else b"") + DONE

@@ -68,6 +68,7 @@ def _add_gets(app: FastAPI, service: Service) -> None:
         ("/v1/models", models.listing),
         ("/v1/models/{model_id:path}", models.one),
         ("/tokenizer_info", TokenRoutes(service).info),
+        ("/live", operations.live),
         ("/health", operations.health),
         ("/ready", operations.ready),
         ("/version", operations.version),

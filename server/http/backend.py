@@ -1,7 +1,7 @@
 """What the HTTP face needs of an engine, wherever it runs."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from jackfield.core.api.request import RequestContext
@@ -13,10 +13,18 @@ if TYPE_CHECKING:
     from jackfield.core.summary import Summary
     from jackfield.core.text.tokenizer import Tokenizer
 
-SILENCE = 10.0
-"""Seconds without a sign of life after which an engine counts as frozen."""
-LONGEST_STEP = 120.0
-"""Seconds that a step may take; the first one may have to compile kernels."""
+
+class Patience(NamedTuple):
+    """Seconds. silence: without a sign of life, after which an engine counts as frozen.
+
+    longest_step: that a step may take; the first one may have to compile kernels.
+    """
+
+    silence: float = 10.0
+    longest_step: float = 120.0
+
+
+PATIENCE = Patience()
 
 
 class Backend(Protocol):
@@ -66,13 +74,13 @@ class Backend(Protocol):
         """Stop; open answers raise `EngineStoppedError`. May be called twice."""
 
 
-def trouble(backend: Backend) -> str | None:
+def trouble(backend: Backend, patience: Patience = PATIENCE) -> str | None:
     """Why answers do not come: the engine has ended, or is stuck. None while all is well."""
     health = backend.health()
     if health.reason is not None:
         return health.reason
-    if health.heartbeat_age > SILENCE:
+    if health.heartbeat_age > patience.silence:
         return f"the engine's process has been silent for {health.heartbeat_age:.0f} s"
-    if health.busy > LONGEST_STEP:
+    if health.busy > patience.longest_step:
         return f"a step of the engine has taken {health.busy:.0f} s and is not done"
     return None

@@ -45,7 +45,7 @@ async def read_body(request: Request, kind: type[Kind], settings: HttpSettings) 
     if not isinstance(document, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_json")
     try:
-        body = kind.model_validate(document)
+        body = kind.model_validate({name: _whole(value) for name, value in document.items()})
     except ValidationError as error:
         _refuse(error)
     unknown = body.unknown()
@@ -101,6 +101,13 @@ def _parse(data: bytes) -> Any:
         raise RequestError("The body is nested too deeply.", code="invalid_json") from error
     except ValueError as error:
         raise RequestError(f"The body is no valid JSON: {error}", code="invalid_json") from error
+
+
+def _whole(value: Any, depth: int = 2) -> Any:
+    """A number such as 1.0 is an integer in JSON, in lists and lists of lists too."""
+    if isinstance(value, list) and depth:
+        return [_whole(one, depth - 1) if type(one) in (float, list) else one for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _no_constant(name: str) -> NoReturn:

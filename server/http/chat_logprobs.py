@@ -1,7 +1,9 @@
 """Log-probabilities as chats show them: a list with one entry per token."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jackfield.server.http.token_names import numbered
 
 if TYPE_CHECKING:
     from jackfield.core.api.output import Logprob
@@ -9,30 +11,34 @@ if TYPE_CHECKING:
     from jackfield.core.text.tokenizer import Tokenizer
 
 
-def chat_logprobs(
-    ids: Sequence[int], scores: "Iterable[Logprobs]", top: int, tokenizer: "Tokenizer | None"
-) -> dict[str, Any]:
-    """The tokens of an answer, or of a piece of it, each with its `top` likeliest rivals."""
-    return {
-        "content": [
-            _entry(token, found[token], tokenizer) | {"top_logprobs": _top(found, top, tokenizer)}
-            for token, found in zip(ids, scores, strict=True)
-        ],
-        "refusal": None,
-    }
+class ChatScores(NamedTuple):
+    """What is told of each token. top: so many of the likeliest; as_ids: named by number."""
 
+    top: int
+    as_ids: bool
+    tokenizer: "Tokenizer | None"
 
-def _top(found: "Logprobs", top: int, tokenizer: "Tokenizer | None") -> list[dict[str, Any]]:
-    ranked = sorted(found.items(), key=lambda item: item[1].rank)[:top]
-    return [_entry(token, score, tokenizer) for token, score in ranked]
+    def told(self, ids: Sequence[int], scores: "Iterable[Logprobs]") -> dict[str, Any]:
+        """The tokens of an answer, or of a piece of it, each with its likeliest rivals."""
+        return {
+            "content": [
+                self._entry(token, found[token]) | {"top_logprobs": self._top(found)}
+                for token, found in zip(ids, scores, strict=True)
+            ],
+            "refusal": None,
+        }
 
+    def _top(self, found: "Logprobs") -> list[dict[str, Any]]:
+        ranked = sorted(found.items(), key=lambda item: item[1].rank)[: self.top]
+        return [self._entry(token, score) for token, score in ranked]
 
-def _entry(token: int, score: "Logprob", tokenizer: "Tokenizer | None") -> dict[str, Any]:
-    text = score.decoded_token or ""
-    data = text.encode()
-    if tokenizer is not None and tokenizer.byte_level and token not in tokenizer.special_ids:
-        data = tokenizer.token_bytes(token)
-    return {"token": text, "logprob": score.logprob, "bytes": list(data)}
+    def _entry(self, token: int, score: "Logprob") -> dict[str, Any]:
+        text = score.decoded_token or ""
+        data, tokenizer = text.encode(), self.tokenizer
+        if tokenizer is not None and tokenizer.byte_level and token not in tokenizer.special_ids:
+            data = tokenizer.token_bytes(token)
+        name = numbered(token) if self.as_ids else text
+        return {"token": name, "logprob": score.logprob, "bytes": list(data)}
 
 
 def prompt_logprobs(scores: "Sequence[Logprobs | None] | None") -> list[dict[str, Any] | None]:

@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jackfield.server.http.chat_logprobs import chat_logprobs, prompt_logprobs
+from jackfield.server.http.chat_logprobs import ChatScores, prompt_logprobs
+from jackfield.server.http.chat_request import TIER
 from jackfield.server.http.envelope import Envelope
 from jackfield.server.http.failed_answer import check_whole
 from jackfield.server.http.json_text import dump, dump_text
-from jackfield.server.http.usage import usage_of
+from jackfield.server.http.system import FINGERPRINT
+from jackfield.server.http.usage import so_far, usage_of
 
 if TYPE_CHECKING:
     from jackfield.core.front.outputs import CompletionOutput, RequestOutput
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 ROLE = (
     b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
 )
+
+ECHO = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
 
 
 class Progress:
@@ -34,14 +38,20 @@ class ChatReply:
     def __init__(
         self, request: "ChatRequest", shared: dict[str, Any], tokenizer: "Tokenizer | None"
     ) -> None:
-        self._shared = shared
-        self._tokenizer = tokenizer
-        self._top = request.top
+        self._shared = {**shared, "system_fingerprint": FINGERPRINT}
+        if request.service_tier is not None:
+            self._shared["service_tier"] = TIER
+        self._scores: ChatScores | None = None
+        if request.top is not None:
+            as_ids = request.return_tokens_as_token_ids is True
+            self._scores = ChatScores(request.top, as_ids, tokenizer)
+        self._echo = request.echoed()
+        self._counts = request.counts_always
         self._token_ids = request.return_token_ids is True
         self._prompt_scores = request.prompt_logprobs is not None
         self._progress = [Progress() for _ in range(request.n or 1)]
-        chunks = {"object": "chat.completion.chunk", **shared}
-        self.envelope = Envelope(chunks, usage=request.include_usage)
+        chunks = {"object": "chat.completion.chunk", **self._shared}
+        self.envelope = Envelope(chunks, usage=request.include_usage and not self._counts)
 
     def document(self, outputs: "list[RequestOutput]") -> dict[str, Any]:
         """The whole answer. Raises `AnswerFailed`."""
@@ -62,7 +72,7 @@ class ChatReply:
         check_whole(answer)
         choice: dict[str, Any] = {
             "index": answer.index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": {"role": "assistant", "content": self._echo + answer.text, "refusal": None},
             "logprobs": self._logprobs(answer, 0),
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
@@ -70,10 +80,9 @@ class ChatReply:
         return choice | ({"token_ids": answer.token_ids} if self._token_ids else {})
 
     def _logprobs(self, answer: "CompletionOutput", start: int) -> dict[str, Any] | None:
-        if self._top is None:
+        if self._scores is None:
             return None
-        scores = (answer.logprobs or [])[start:]
-        return chat_logprobs(answer.token_ids[start:], scores, self._top, self._tokenizer)
+        return self._scores.told(answer.token_ids[start:], (answer.logprobs or [])[start:])
 
     def frames(self, place: int, output: "RequestOutput") -> bytes:
         """What the client does not have yet. Raises `AnswerFailed`."""
@@ -88,22 +97,33 @@ class ChatReply:
         self, output: "RequestOutput", answer: "CompletionOutput", progress: Progress
     ) -> bytes:
         check_whole(answer)
-        first = b""
-        if not progress.begun:
-            progress.begun = True
-            ids = dump(list(output.prompt_token_ids)) if self._token_ids else None
-            further = b"" if ids is None else b',"prompt_token_ids":' + ids
-            first = self.envelope.chunk(ROLE % answer.index, further)
+        first = b"" if progress.begun else self._begin(output, answer.index, progress)
         text = answer.text[progress.characters :]
-        per_token = self._token_ids or self._top is not None
+        per_token = self._token_ids or self._scores is not None
         news = per_token and len(answer.token_ids) > progress.tokens
         if not (text or news or answer.finish_reason):
             return first
-        chunk = self.envelope.chunk(self._delta(answer, text, progress))
+        count = self._count(output, len(answer.token_ids))
+        chunk = self.envelope.chunk(self._delta(answer, text, progress), count)
         progress.characters += len(text)
         progress.tokens = len(answer.token_ids)
         progress.ended = answer.finish_reason is not None
         return first + chunk
+
+    def _begin(self, output: "RequestOutput", index: int, progress: Progress) -> bytes:
+        """The chunk that says who speaks, and with `echo` the one that says what is continued."""
+        progress.begun = True
+        count = self._count(output, 0)
+        further = b""
+        if self._token_ids:
+            further = b',"prompt_token_ids":' + dump(list(output.prompt_token_ids))
+        first = self.envelope.chunk(ROLE % index, further + count)
+        if not self._echo:
+            return first
+        return first + self.envelope.chunk(ECHO % (index, dump_text(self._echo)), count)
+
+    def _count(self, output: "RequestOutput", tokens: int) -> bytes:
+        return b',"usage":' + dump(so_far(output, tokens)) if self._counts else b""
 
     def _delta(self, answer: "CompletionOutput", text: str, progress: Progress) -> bytes:
         scores = self._logprobs(answer, progress.tokens)

@@ -1,6 +1,6 @@
 """The body of /v1/chat/completions."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,15 @@ from jackfield.server.http.request_fields import RequestFields
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TOOL_FIELDS = ("tools", "functions")
 CHOICES = (None, "none", "auto")
+TIER = "default"
+"""The only service tier, whichever a request asks for."""
+SILENT: dict[str, Any] = {
+    "store": (False,),
+    "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+}
+"""Values of fields without effect that ask for nothing, so nobody needs to be told."""
+MOST_TOKENS = 2**31 - 1
 TAKEN = frozenset({"add_generation_prompt", "continue_final_message", "messages", "tools", "self"})
 
 
@@ -62,7 +71,12 @@ class ChatRequest(RequestFields, Conversation):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     response_format: ResponseFormat | None = None
+    echo: bool | None = None
     metadata: dict[str, Any] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    parallel_tool_calls: bool | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
     functions: list[Any] | None = None
@@ -70,6 +84,7 @@ class ChatRequest(RequestFields, Conversation):
     def check(self) -> None:
         """Raise `RequestError` for what is contradictory or not available."""
         self.check_stream()
+        self.check_text()
         self.check_roles()
         self._check_tools()
         if self.response_format is not None and self.response_format.type != "text":
@@ -98,9 +113,29 @@ class ChatRequest(RequestFields, Conversation):
                 param="max_tokens",
             )
         limit, name = (older, "max_tokens") if newer is None else (newer, "max_completion_tokens")
-        if limit is not None and limit < 1:
-            raise RequestError(f"{name} must be at least 1, got {limit}", param=name)
+        if limit is not None and not 1 <= limit <= MOST_TOKENS:
+            raise RequestError(f"{name} must be between 1 and {MOST_TOKENS}", param=name)
         return limit
+
+    @property
+    def answer_limit(self) -> int | None:
+        """The tokens that the request itself allows for an answer."""
+        return self.most_tokens()
+
+    def unknown(self, prefix: str = "") -> list[str]:
+        """As of any body, without values that ask for nothing."""
+        given = self.model_extra or {}
+        return [
+            name for name in super().unknown(prefix) if given.get(name) not in SILENT.get(name, ())
+        ]
+
+    def echoed(self) -> str:
+        """With `echo`, the message that the answer continues; its parts on lines of their own."""
+        last = self.messages[-1]
+        if not self.echo or last.get("role") != "assistant":
+            return ""
+        content = last.get("content") or ""
+        return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
     @property
     def top(self) -> int | None:

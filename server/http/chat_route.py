@@ -24,12 +24,12 @@ class ChatRoute:
         """Answer a conversation n times."""
         service = self._service
         body = await read_body(request, ChatRequest, service.settings)
-        name, shared = service.identity("chatcmpl", body)
+        name, shared = service.naming("chatcmpl", body)
         body.check()
         params = self._params(body)
         check_answers(params.n, service.settings.max_answers)
         ready = await render_conversation(service, body)
-        call = Call(name, ready, params, service.context(request, body.priority))
+        call = Call(name, ready, params, service.context(request, body))
         body.n = params.n
         reply = ChatReply(body, shared, service.backend.tokenizer)
         return await answer(service, request, body, [call], reply)

@@ -9,7 +9,9 @@ from jackfield.server.http.envelope import Envelope
 from jackfield.server.http.failed_answer import check_whole
 from jackfield.server.http.json_text import dump, dump_text
 from jackfield.server.http.pieces import Pieces, lists
-from jackfield.server.http.usage import usage_of
+from jackfield.server.http.system import FINGERPRINT
+from jackfield.server.http.token_names import by_name, numbered
+from jackfield.server.http.usage import so_far, usage_of
 
 if TYPE_CHECKING:
     from jackfield.core.text.tokenizer import Tokenizer
@@ -39,13 +41,17 @@ class CompletionReply:
     ) -> None:
         self._request = request
         self._n = request.n or 1
-        self._shared = {"object": "text_completion", **shared}
+        self._shared = {
+            "object": "text_completion", **shared, "system_fingerprint": FINGERPRINT
+        }  # fmt: skip
         self._tokenizer = tokenizer
         self._scores = request.logprobs is not None
         self._echo = request.echo is True
+        self._as_ids = request.return_tokens_as_token_ids is True
+        self._counts = request.counts_always
         self._token_ids = request.return_token_ids is True
         self._progress = [Progress() for _ in range(prompts * self._n)]
-        self.envelope = Envelope(self._shared, usage=request.include_usage)
+        self.envelope = Envelope(self._shared, usage=request.include_usage and not self._counts)
 
     def document(self, outputs: "list[RequestOutput]") -> dict[str, Any]:
         """The whole answer. Raises `AnswerFailed`."""
@@ -89,12 +95,16 @@ class CompletionReply:
             prompt_logprobs=output.prompt_logprobs,
         )  # fmt: skip
         shown = echo(alone, 0, self._tokenizer)._asdict()
+        if self._as_ids:
+            scores = output.prompt_logprobs or ()
+            shown["tokens"] = [numbered(token) for token in output.prompt_token_ids]
+            shown["top_logprobs"] = [found and by_name(found, True) for found in scores]
         return shown.pop("text"), {name: shown[name] for name in lists()}
 
     def _pieces(self, offset: int) -> Pieces:
         assert self._tokenizer is not None, "checked when the request came"
         skip = self._request.skip_special_tokens is not False
-        return Pieces(self._tokenizer, offset, skip)
+        return Pieces(self._tokenizer, offset, skip, self._as_ids)
 
     def frames(self, place: int, output: "RequestOutput") -> bytes:
         """What the client does not have yet. Raises `AnswerFailed`."""
@@ -125,7 +135,8 @@ class CompletionReply:
         if answer.finish_reason is not None:
             end = dump_text(answer.finish_reason) + b',"stop_reason":' + dump(answer.stop_reason)
         further = b"" if fresh is None else b',"token_ids":' + dump(fresh)
-        return first + self._chunk(index, dump_text(text), told, end + further)
+        count = self._count(output, len(answer.token_ids))
+        return first + self._chunk(index, dump_text(text), told, end + further, count)
 
     def _begin(self, index: int, output: "RequestOutput", progress: Progress) -> bytes:
         """The prompt as the first chunk of a choice, if it is wanted."""
@@ -138,9 +149,15 @@ class CompletionReply:
         end = b"null"
         if self._token_ids:
             end += b',"prompt_token_ids":' + dump(list(output.prompt_token_ids))
-        return self._chunk(index, dump_text(text), told if self._scores else None, end)
+        count = self._count(output, 0)
+        return self._chunk(index, dump_text(text), told if self._scores else None, end, count)
 
-    def _chunk(self, index: int, text: bytes, told: dict[str, Any] | None, end: bytes) -> bytes:
+    def _count(self, output: "RequestOutput", tokens: int) -> bytes:
+        return b',"usage":' + dump(so_far(output, tokens)) if self._counts else b""
+
+    def _chunk(
+        self, index: int, text: bytes, told: dict[str, Any] | None, end: bytes, count: bytes
+    ) -> bytes:
         scores = b"null" if told is None else dump(told)
         choice = b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}'
-        return self.envelope.chunk(choice % (index, text, scores, end))
+        return self.envelope.chunk(choice % (index, text, scores, end), count)

@@ -9,10 +9,11 @@ from jackfield.server.http.request_fields import RequestFields
 
 MAX_TOKENS = 16
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+TEXT = {"type": "string", "minLength": 1}
 PROMPT_SCHEMA = {
     "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        TEXT,
+        {"type": "array", "items": TEXT, "minItems": 1},
         IDS,
         {"type": "array", "items": IDS, "minItems": 1},
     ]
@@ -32,6 +33,7 @@ class CompletionRequest(RequestFields):
     def check(self) -> None:
         """Raise `RequestError` for what this server does not do."""
         self.check_stream()
+        self.check_text()
         if self.suffix:
             raise RequestError("suffix is not supported; leave it out", param="suffix")
         if self.best_of is not None and self.best_of != (self.n or 1):

@@ -26,7 +26,7 @@ class CompletionRoute:
         """Complete one prompt or many, each n times."""
         service = self._service
         body = await read_body(request, CompletionRequest, service.settings)
-        name, shared = service.identity("cmpl", body)
+        name, shared = service.naming("cmpl", body)
         body.check()
         params = _params(body, service.backend.sampling_defaults)
         limit = service.settings.max_answers
@@ -34,8 +34,8 @@ class CompletionRoute:
         check_answers(len(prompts) * params.n, limit)
         if body.echo or body.logprobs is not None:
             service.need_tokenizer()
-        ready = await encode_prompts(service, prompts)
-        context = service.context(request, body.priority)
+        ready = await encode_prompts(service, body, prompts)
+        context = service.context(request, body)
         names = [name] if len(ready) == 1 else [f"{name}-{place}" for place in range(len(ready))]
         calls = [
             Call(one, prompt, params, context)

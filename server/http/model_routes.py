@@ -31,5 +31,7 @@ class ModelRoutes:
             "object": "model",
             "created": self._service.created,
             "owned_by": "jackfield",
+            "root": self._service.backend.summary.model,
+            "parent": None,
             "max_model_len": self._service.max_model_len,
         }

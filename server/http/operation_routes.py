@@ -1,4 +1,4 @@
-"""What operators ask: health, readiness, version, metrics, and why a request took its time."""
+"""What operators ask: life, health, readiness, version, metrics, why a request took its time."""
 
 from typing import Any
 
@@ -19,17 +19,24 @@ class OperationRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    async def live(self, request: Request) -> Response:
+        """200 as long as this process answers, whatever the engine does."""
+        return _json({"status": "live", "meaning": "the HTTP process answers"})
+
     async def health(self, request: Request) -> Response:
         """200 while the engine works; 503 tells why it does not."""
-        reason = trouble(self._service.backend)
+        reason = self._trouble()
         return _json({"status": "ok"}) if reason is None else _unavailable(reason)
 
     async def ready(self, request: Request) -> Response:
         """200 while new requests are welcome."""
-        reason = trouble(self._service.backend)
+        reason = self._trouble()
         if reason is None and self._service.draining:
             reason = "the server is about to stop"
         return _json({"status": "ready"}) if reason is None else _unavailable(reason)
+
+    def _trouble(self) -> str | None:
+        return trouble(self._service.backend, self._service.settings.patience)
 
     async def version(self, request: Request) -> Response:
         """The version of Jackfield."""
@@ -42,7 +49,8 @@ class OperationRoutes:
     async def explain(self, request: Request) -> Response:
         """Why a request waited, ran, lost its seat or ended, as far back as the log reaches."""
         name = request.path_params["request_id"]
-        decisions = await self._service.backend.explain(name)
+        seen = self._service.owners.may_see(name, request.state.context)
+        decisions = await self._service.backend.explain(name) if seen else []
         if not decisions:
             raise Refusal(
                 f"Nothing is known of a request {name[:128]!r}; ask with the id of an answer, "

@@ -4,16 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 from jackfield.core.text.detokenizer import Detokenizer
 from jackfield.core.text.tokenizer import Tokenizer
+from jackfield.server.http.token_names import by_name, numbered
 
 if TYPE_CHECKING:
-    from jackfield.core.front.outputs import CompletionOutput, Logprobs
+    from jackfield.core.front.outputs import CompletionOutput
 
 
 class Pieces:
-    """Follows one answer. A token is told once the text holds its piece; offset: of its start."""
+    """Follows one answer. A token is told once the text holds its piece; offset: of its start.
 
-    def __init__(self, tokenizer: Tokenizer, offset: int, skip_special_tokens: bool) -> None:
+    as_ids: tokens are named by their numbers; the offsets stay those of the text.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, offset: int, skip_special_tokens: bool, as_ids: bool
+    ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+        self._as_ids = as_ids
         self._offset = offset
         self._shown = 0
         self._read = 0
@@ -45,9 +52,9 @@ class Pieces:
     ) -> None:
         assert answer.logprobs is not None
         scores, token = answer.logprobs[place], answer.token_ids[place]
-        told["tokens"].append(piece)
+        told["tokens"].append(numbered(token) if self._as_ids else piece)
         told["token_logprobs"].append(scores[token].logprob)
-        told["top_logprobs"].append(by_text(scores))
+        told["top_logprobs"].append(by_name(scores, self._as_ids))
         told["text_offset"].append(self._offset)
         self._offset += len(piece)
         self._shown += len(piece)
@@ -56,11 +63,3 @@ class Pieces:
 def lists() -> dict[str, Any]:
     """The four lists of a completion's log-probabilities, empty."""
     return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-
-
-def by_text(scores: "Logprobs") -> dict[str, float]:
-    """The likeliest first; of tokens that look alike, the likelier one."""
-    found: dict[str, float] = {}
-    for score in sorted(scores.values(), key=lambda score: score.rank):
-        found.setdefault(score.decoded_token or "", score.logprob)
-    return found

@@ -80,8 +80,7 @@ def problem_of(error: Exception) -> Problem:
             error.status, str(error), error.type, error.param, error.code, error.headers
         )
     if isinstance(error, RequestRejected):
-        wait = math.ceil(error.retry_after)
-        headers = {"retry-after": str(wait)} if wait > 0 else NO_HEADERS
+        headers = _retry_after(error.retry_after)
         return Problem(429, str(error), "rate_limit_error", error.param, error.code, headers)
     if isinstance(error, RequestError):
         return Problem(400, str(error), INVALID, error.param, error.code)
@@ -96,6 +95,14 @@ def problem_of(error: Exception) -> Problem:
     log.error("a request failed", exc_info=error)
     message = "The server failed to handle the request; its log has the reason."
     return Problem(500, message, "server_error", None, "internal_error")
+
+
+def _retry_after(seconds: float) -> Mapping[str, str]:
+    """Whole seconds for everybody, and milliseconds for clients that know them."""
+    if seconds <= 0:
+        return NO_HEADERS
+    exact = str(math.ceil(1000 * seconds))
+    return {"retry-after": str(math.ceil(seconds)), "retry-after-ms": exact}
 
 
 def _of_http(error: HTTPException) -> Problem:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from jackfield.core.api.errors import ContextLengthExceeded, RequestError
-from jackfield.server.http.chat_request import Conversation
-from jackfield.server.http.completion_request import Prompt
+from jackfield.server.http.chat_request import ChatRequest
+from jackfield.server.http.completion_request import CompletionRequest, Prompt
+from jackfield.server.http.request_fields import RequestFields
 from jackfield.server.http.service import Service
 
 ID_BITS = 63
@@ -14,38 +15,63 @@ ID_BITS = 63
 Ready = dict[str, Any]
 
 
-async def encode_prompts(service: Service, prompts: Sequence[Prompt]) -> list[Ready]:
+async def encode_prompts(
+    service: Service, body: CompletionRequest, prompts: Sequence[Prompt]
+) -> list[Ready]:
     """All prompts, or `RequestError` if one of them can never be answered."""
     if any(isinstance(prompt, str) for prompt in prompts):
-        ready = await asyncio.to_thread(_encode, service, prompts)
+        added = body.add_special_tokens is not False
+        ready = await asyncio.to_thread(_encode, service, prompts, added)
     else:
         ready = [{"prompt_token_ids": ids} for ids in prompts]
-    for one in ready:
-        check_ids(one["prompt_token_ids"], service.max_model_len, "prompt")
-    return ready
+    return [_fitted(one, body, service.max_model_len, "prompt") for one in ready]
 
 
-def _encode(service: Service, prompts: Sequence[Prompt]) -> list[Ready]:
+def _encode(service: Service, prompts: Sequence[Prompt], added: bool) -> list[Ready]:
     tokenizer = service.need_tokenizer()
     return [
-        {"prompt": prompt, "prompt_token_ids": tokenizer.encode(prompt)}
+        {"prompt": prompt, "prompt_token_ids": tokenizer.encode(prompt, add_special_tokens=added)}
         for prompt in prompts
         if isinstance(prompt, str)
     ]
 
 
-async def render_conversation(service: Service, chat: Conversation) -> Ready:
+async def render_conversation(service: Service, chat: ChatRequest) -> Ready:
     """A conversation through the model's template, in a thread. Raises `RequestError`."""
     options = chat.template_options()
     render = service.backend.render_chat
     try:
         text, ids = await asyncio.to_thread(render, chat.messages, **options)
+        if chat.add_special_tokens:
+            ids = await asyncio.to_thread(service.need_tokenizer().encode, text)
     except RequestError as error:
         if error.param == "prompt":
             error.param = "messages"
         raise
-    check_ids(ids, service.max_model_len, "messages")
-    return {"prompt": text, "prompt_token_ids": ids}
+    ready = {"prompt": text, "prompt_token_ids": ids}
+    return _fitted(ready, chat, service.max_model_len, "messages")
+
+
+def _fitted(ready: Ready, body: RequestFields, longest: int, param: str) -> Ready:
+    """The prompt, cut as the request wants it, if it can be answered; its text goes with a cut."""
+    ids = ready["prompt_token_ids"]
+    kept = _cut(ids, body, longest)
+    check_ids(kept, longest, param)
+    return ready if len(kept) == len(ids) else {"prompt_token_ids": kept}
+
+
+def _cut(ids: Sequence[int], body: RequestFields, longest: int) -> Sequence[int]:
+    most = body.truncate_prompt_tokens
+    if most is None:
+        return ids
+    room = max(longest - max(body.answer_limit or 1, 1), 1)
+    if most > room:
+        raise RequestError(
+            f"truncate_prompt_tokens is {most}; with the answer at most {room} tokens fit",
+            param="truncate_prompt_tokens",
+        )
+    most = max(room, 0) if most == -1 else most
+    return ids[:most] if body.truncation_side == "right" else ids[max(len(ids) - most, 0) :]
 
 
 def check_ids(ids: Sequence[int], longest: int, param: str) -> None:
@@ -54,8 +80,8 @@ def check_ids(ids: Sequence[int], longest: int, param: str) -> None:
         raise RequestError("The prompt is empty; it needs at least one token.", param=param)
     if len(ids) > longest:
         raise ContextLengthExceeded(
-            f"This model's maximum context length is {longest} tokens. However, the "
-            f"prompt has {len(ids)}; shorten it.",
+            f"This model's maximum context length is {longest} tokens. However, the prompt is too "
+            f"long: it has {len(ids)}; shorten it.",
             param=param,
         )
     for place, token in enumerate(ids):

@@ -1,7 +1,7 @@
 """The fields that completions and chats share, and what they mean for sampling."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,9 +19,13 @@ MAX_PRIORITY = 2**31 - 1
 
 
 class StreamOptions(Body):
-    """include_usage: one more chunk at the end counts the tokens."""
+    """include_usage: one more chunk at the end counts the tokens.
+
+    continuous_usage_stats: with it, every other chunk counts those of its choice so far.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class RequestFields(Body):
@@ -54,6 +58,22 @@ class RequestFields(Body):
     priority: int | None = Field(None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     request_id: str | None = Field(None, min_length=1, max_length=128)
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    add_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = Field(None, ge=-1)
+    truncation_side: Literal["left", "right"] | None = None
+
+    @property
+    def answer_limit(self) -> int | None:
+        """The tokens that the request itself allows for an answer."""
+        return self.max_tokens
+
+    @property
+    def counts_always(self) -> bool:
+        """Whether every chunk of a stream counts tokens."""
+        options = self.stream_options
+        return self.include_usage and options is not None and bool(options.continuous_usage_stats)
 
     @property
     def include_usage(self) -> bool:
@@ -69,6 +89,15 @@ class RequestFields(Body):
         if self.stream and self.prompt_logprobs is not None:
             raise RequestError(
                 "prompt_logprobs is not streamed; set stream=false", param="prompt_logprobs"
+            )
+
+    def check_text(self) -> None:
+        """Raise `RequestError` for a form of the text that there is not."""
+        if self.spaces_between_special_tokens is False:
+            raise RequestError(
+                "spaces_between_special_tokens=false is not supported: the text is that of the "
+                "tokens, with nothing added; leave it out",
+                param="spaces_between_special_tokens",
             )
 
     def sampling(self, defaults: Mapping[str, Any], **further: Any) -> SamplingParams:

@@ -1,10 +1,11 @@
 """Uvicorn around the application: signals, draining, and the exit code."""
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,6 +16,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from jackfield.core.api.errors import EngineStoppedError
 from jackfield.server.http.service import Service
 
+log = logging.getLogger("jackfield.http")
 CUT_OFF = 1
 TICK = 0.05
 GRACE = 5.0
@@ -29,7 +31,14 @@ class HttpServer(uvicorn.Server):
     1 if answers were cut off, 6 if the engine died.
     """
 
-    def __init__(self, app: FastAPI, *, drain_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        drain_timeout: float = 30.0,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """on_start: called once, when clients can connect."""
         config = uvicorn.Config(
             app, loop="uvloop", http="httptools", ws="none", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=None,
@@ -37,6 +46,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._service: Service = app.state.service
         self._drain_timeout = drain_timeout
+        self._on_start = on_start
         self._hurry = False
         self.exit_code = 0
 
@@ -57,8 +67,14 @@ class HttpServer(uvicorn.Server):
         self._hurry = self.should_exit
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
     async def on_tick(self, counter: int) -> bool:
-        if self._service.backend.health().reason is not None:
+        reason = self._service.backend.health().reason
+        if reason is not None:
+            log.error("no answer is possible any more, the server ends: %s", reason)
             self.exit_code = EngineStoppedError.exit_code
             return True
         return await super().on_tick(counter)

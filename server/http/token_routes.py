@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,10 +14,23 @@ from jackfield.server.http.json_text import dump
 from jackfield.server.http.service import Service
 
 MAX_ID = 2**31 - 1
+EITHER: dict[str, Any] = {
+    "oneOf": [
+        {
+            "required": [given],
+            "properties": {given: {"type": form}, other: {"type": "null"}},
+        }
+        for given, form, other in (
+            ("prompt", "string", "messages"), ("messages", "array", "prompt"),
+        )
+    ]
+}
 
 
 class TokenizeRequest(Body):
     """A text, or a conversation with the fields of a chat."""
+
+    model_config = ConfigDict(json_schema_extra=EITHER)
 
     model: str | None = None
     prompt: str | None = None
@@ -55,7 +68,7 @@ class TokenRoutes:
         }
         if body.return_token_strs:
             tokenizer = service.need_tokenizer()
-            found["token_strs"] = [tokenizer.token_text(index) for index in ids]
+            found["token_strs"] = [tokenizer.token(index) for index in ids]
         return _json(request, found)
 
     def _encode(self, body: TokenizeRequest) -> list[int]:
@@ -74,7 +87,10 @@ class TokenRoutes:
             raise RequestError("messages is empty; send at least one.", param="messages")
         chat = Conversation(**given)
         chat.check_roles()
-        return self._service.backend.render_chat(chat.messages, **chat.template_options())[1]
+        text, ids = self._service.backend.render_chat(chat.messages, **chat.template_options())
+        if body.add_special_tokens:
+            return self._service.need_tokenizer().encode(text)
+        return ids
 
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""
@@ -99,6 +115,10 @@ class TokenRoutes:
             "bos_token_id": bos,
             "model_max_length": self._service.max_model_len,
             "has_chat_template": tokenizer.chat_template is not None,
+            "truncation_side": "left",
+            "added_tokens_decoder": {
+                str(index): tokenizer.token(index) for index in sorted(tokenizer.special_ids)
+            },
         }
         return Response(dump(found), media_type="application/json")
 

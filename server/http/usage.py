@@ -14,6 +14,15 @@ def usage_of(outputs: "Iterable[RequestOutput]") -> dict[str, Any]:
         prompt += len(output.prompt_token_ids)
         cached += output.num_cached_tokens
         completion += sum(len(answer.token_ids) for answer in output.outputs)
+    return _usage(prompt, completion, cached)
+
+
+def so_far(output: "RequestOutput", tokens: int) -> dict[str, Any]:
+    """Of one answer that has `tokens` tokens by now, with its prompt."""
+    return _usage(len(output.prompt_token_ids), tokens, output.num_cached_tokens)
+
+
+def _usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -36,6 +36,7 @@ CHECKSUMS = {
     "chat20": "a3513284ac3863e5",
     "shared": "1e2d1b7865477599",
     "long": "2b3deb6a45f7d8b5",
+    "crowd": "0cb10cb5aa1fb7a3",
 }
 H200 = Machine(bandwidth=4.8e12, flops=790e12)
 FIELDS = {
@@ -52,7 +53,7 @@ def test_a_workload_is_the_same_everywhere(name: str) -> None:
     made = make_workload(name)
     text = json.dumps([made.prompts, made.lengths]).encode()
     assert hashlib.sha256(text).hexdigest()[:16] == CHECKSUMS[name]
-    assert made.concurrency == {"one": 1, "chat20": 20}.get(name)
+    assert made.concurrency == {"one": 1, "chat20": 20, "crowd": 1000}.get(name)
 
 
 def test_shared_beginnings_are_counted() -> None:

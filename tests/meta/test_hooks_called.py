@@ -12,6 +12,7 @@ from jackfield.core.api import (
     Discipline,
     Event,
     LoadView,
+    PlanBuilder,
     PolicyConfig,
     Quota,
     QuotaView,
@@ -32,6 +33,8 @@ from jackfield.core.testing.engines import Sizes, context_for, make_engine, requ
 class Orders(Discipline[int]):
     """Says what the base class says, and checks what it is given."""
 
+    lookahead = 4
+
     def __init__(self, calls: Counter[str], *arguments: Any) -> None:
         super().__init__(*arguments)
         self.calls = calls
@@ -48,6 +51,15 @@ class Orders(Discipline[int]):
         self.calls["rank"] += 1
         assert isinstance(cls, ClassState)
         return super().rank(cls, now)
+
+    def eligible_at(self, cls: ClassState[int], now: float) -> float:
+        self.calls["eligible_at"] += 1
+        return super().eligible_at(cls, now)
+
+    def pick(self, heads: Sequence[RequestView], now: float) -> int:
+        self.calls["pick"] += 1
+        assert 2 <= len(heads) <= self.lookahead
+        return super().pick(heads, now)
 
     def charge(self, cls: ClassState[int], work: Work) -> None:
         self.calls["charge"] += 1
@@ -95,6 +107,10 @@ class Chooses(Limits):
         self.calls["victims"] += 1
         assert shortage.need > 0
         return [candidate.handle for candidate in reversed(shortage.candidates)]
+
+    def plan(self, step: StepView, planner: PlanBuilder) -> None:
+        self.calls["plan"] += 1
+        assert planner.tokens_left > 0
 
 
 def public(cls: type[Any]) -> set[str]:
