@@ -47,8 +47,8 @@ class Metrics:
         if compat == "vllm":
             registry.register(VllmNumbers(backend, waits, model_name))
             registry.register(VllmTraffic(traffic))
-            for collector in (ProcessCollector, PlatformCollector, GCCollector):
-                collector(registry=registry)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:

@@ -235,9 +235,11 @@ def test_gauges_fall_when_everybody_has_gone(both: Any) -> None:
     assert found.value("jackfield_http_requests_in_flight") == 1
 
 
-def test_without_compatibility_there_are_own_names_only(site: Any) -> None:
+def test_without_compatibility_there_are_own_names_and_the_processs(site: Any) -> None:
     found = scrape(site)
-    assert all(name.startswith("jackfield_") for name in found.families)
+    starts = {name.partition("_")[0] for name in found.families}
+    assert starts == {"jackfield", "process", "python"}
+    assert found.value("process_cpu_seconds_total") > 0
     assert "_created" not in found.text
 
 
