@@ -7,6 +7,7 @@ from jackfield.server.http.chat_request import TIER
 from jackfield.server.http.envelope import Envelope
 from jackfield.server.http.failed_answer import check_whole
 from jackfield.server.http.json_text import dump, dump_text
+from jackfield.server.http.progress import Progress
 from jackfield.server.http.system import FINGERPRINT
 from jackfield.server.http.usage import so_far, usage_of
 
@@ -20,16 +21,6 @@ ROLE = (
 )
 
 ECHO = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
-
-
-class Progress:
-    """How much of one answer the client has."""
-
-    def __init__(self) -> None:
-        self.characters = 0
-        self.tokens = 0
-        self.begun = False
-        self.ended = False
 
 
 class ChatReply:

@@ -9,6 +9,7 @@ from jackfield.server.http.envelope import Envelope
 from jackfield.server.http.failed_answer import check_whole
 from jackfield.server.http.json_text import dump, dump_text
 from jackfield.server.http.pieces import Pieces, lists
+from jackfield.server.http.progress import Progress
 from jackfield.server.http.system import FINGERPRINT
 from jackfield.server.http.token_names import by_name, numbered
 from jackfield.server.http.usage import so_far, usage_of
@@ -18,14 +19,11 @@ if TYPE_CHECKING:
     from jackfield.server.http.completion_request import CompletionRequest
 
 
-class Progress:
-    """How much of one answer the client has. pieces: what tells its tokens, once it has begun."""
+class ScoredProgress(Progress):
+    """pieces: what tells the tokens of the answer, once it has begun."""
 
     def __init__(self) -> None:
-        self.characters = 0
-        self.tokens = 0
-        self.begun = False
-        self.ended = False
+        super().__init__()
         self.pieces: Pieces | None = None
 
 
@@ -50,7 +48,7 @@ class CompletionReply:
         self._as_ids = request.return_tokens_as_token_ids is True
         self._counts = request.counts_always
         self._token_ids = request.return_token_ids is True
-        self._progress = [Progress() for _ in range(prompts * self._n)]
+        self._progress = [ScoredProgress() for _ in range(prompts * self._n)]
         self.envelope = Envelope(self._shared, usage=request.include_usage and not self._counts)
 
     def document(self, outputs: "list[RequestOutput]") -> dict[str, Any]:
@@ -118,7 +116,11 @@ class CompletionReply:
         )
 
     def _frames(
-        self, place: int, output: "RequestOutput", answer: "CompletionOutput", progress: Progress
+        self,
+        place: int,
+        output: "RequestOutput",
+        answer: "CompletionOutput",
+        progress: ScoredProgress,
     ) -> bytes:
         check_whole(answer)
         index = place * self._n + answer.index
@@ -138,7 +140,7 @@ class CompletionReply:
         count = self._count(output, len(answer.token_ids))
         return first + self._chunk(index, dump_text(text), told, end + further, count)
 
-    def _begin(self, index: int, output: "RequestOutput", progress: Progress) -> bytes:
+    def _begin(self, index: int, output: "RequestOutput", progress: ScoredProgress) -> bytes:
         """The prompt as the first chunk of a choice, if it is wanted."""
         progress.begun = True
         text, told = self._prompt(output)
