@@ -23,6 +23,7 @@ COMMANDS = (
     Command("generate", "Answer one prompt."),
     Command("chat", "Talk with a model, which remembers the conversation."),
     Command("bench", "Measure throughput, a server, or the time of planning."),
+    Command("explain", "Tell why requests of a running server wait, or took their time."),
     Command("plugins", "List the installed plugins, or check them."),
     Command("config", "Show the effective configuration, or its schema."),
 )
@@ -31,10 +32,10 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return the exit code. Errors are one line, never a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    command = typer.main.get_command(application(given))
     try:
+        command = typer.main.get_command(application(given))
         code = command.main(given, prog_name="jackfield", standalone_mode=False)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         return report(error, as_json="--json" in given)
     return code if isinstance(code, int) else 0
 

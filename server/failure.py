@@ -18,7 +18,7 @@ class Failure(NamedTuple):
     exit_code: int
 
 
-def report(error: Exception, as_json: bool) -> int:
+def report(error: BaseException, as_json: bool) -> int:
     """Tell the user and return the exit code. An error that is a defect is raised again."""
     failure = _describe(error)
     if failure is None:
@@ -30,8 +30,8 @@ def report(error: Exception, as_json: bool) -> int:
     return failure.exit_code
 
 
-def _describe(error: Exception) -> Failure | None:
-    if isinstance(error, typer.Abort):
+def _describe(error: BaseException) -> Failure | None:
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
         return Failure("Interrupted", "interrupted", INTERRUPTED)
     if hasattr(error, "format_message"):
         return Failure("UsageError", _usage(error), USAGE)

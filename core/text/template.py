@@ -8,6 +8,7 @@ from jinja2 import Environment, Template, TemplateSyntaxError, nodes
 
 from jackfield.core.api.errors import RequestError, TokenizerError
 from jackfield.core.text.messages import Message, checked_messages, refuse
+from jackfield.core.text.template_budget import bounded, render
 from jackfield.core.text.template_environment import sandbox
 
 # Ends in a space so that a template which trims the message gives itself away.
@@ -103,7 +104,7 @@ class ChatTemplate:
 
 def _compile(environment: Environment, name: str, source: str) -> Template:
     try:
-        return environment.from_string(source)
+        return bounded(environment, source)
     except TemplateSyntaxError as error:
         raise TokenizerError(
             f"The chat template {name!r} does not compile, line {error.lineno}: {error.message}; "
@@ -129,10 +130,10 @@ def _is_content(node: nodes.Node) -> bool:
 
 def _render(template: Template, variables: dict[str, Any]) -> str:
     try:
-        return template.render(variables)
+        return render(template, variables)
     except Exception as error:  # whatever a template does wrong is told to the caller it concerns
         raise RequestError(
-            f"The chat template refuses the messages: {error}",
+            f"The chat template refuses the messages: {str(error) or type(error).__name__}",
             param="messages",
             code="chat_template_error",
         ) from error

@@ -48,7 +48,17 @@ class Tokenizer:
         self.chat_template = chat_template
         decoders = _decoder_kinds(backend)
         self.byte_level = decoders in (["ByteLevel"], ["ByteLevel", "Fuse"])
+        self._longest = max(map(len, backend.get_vocab(with_added_tokens=True)), default=1)
         self.splits_characters = "ByteLevel" in decoders
+
+    def least_tokens(self, text: str) -> int:
+        """How many tokens a text has at least, told without encoding it; 0 = it must be encoded.
+
+        Every character of a token that works on bytes stands for one of them.
+        """
+        if not self.byte_level or self._backend.normalizer is not None:
+            return 0
+        return -(-len(text.encode("utf-8", "surrogatepass")) // self._longest)
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":

@@ -1,7 +1,9 @@
 """From the bytes of a request to a checked object."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,6 +16,10 @@ from jackfield.server.http.settings import HttpSettings
 DISCARDED = 8
 """So many times the limit is read and dropped, for clients that listen only when they have sent."""
 SHOWN_FIELDS = 32
+SHOWN_NAME = 64
+SURROGATE = re.compile(rb"\\u[dD][89A-Fa-f]")
+"""What half a character, or a whole one beyond the first 65 536, looks like in JSON."""
+CLOSE = {"connection": "close"}
 IGNORED = "x-jackfield-ignored-fields"
 
 
@@ -41,26 +47,33 @@ Kind = TypeVar("Kind", bound=Body)
 async def read_body(request: Request, kind: type[Kind], settings: HttpSettings) -> Kind:
     """The body as `kind`. Raises `RequestError` that names the field, and `Refusal`."""
     _check_content_type(request.headers.get("content-type", ""))
-    document = _parse(await _read(request, settings.max_body))
+    data = await _read_in_time(request, settings)
+    document = _parse(data)
     if not isinstance(document, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_json")
+    if SURROGATE.search(data):
+        _check_characters(document)
     try:
         body = kind.model_validate({name: _whole(value) for name, value in document.items()})
     except ValidationError as error:
         _refuse(error)
     unknown = body.unknown()
     if unknown and settings.strict:
-        hint = nearest(unknown[0], kind.model_fields)
-        raise RequestError(
-            f"Unknown field {unknown[0]!r}. {hint}", param=unknown[0], code="unknown_field"
-        )
+        raise _unknown(unknown[0][:SHOWN_NAME], kind)
     request.state.ignored = unknown
     return body
 
 
+def _unknown(name: str, kind: type[Body]) -> RequestError:
+    hint = nearest(name, kind.model_fields)
+    if not hint.startswith("Did you mean"):
+        hint = "This server knows no such field; leave it out."
+    return RequestError(f"Unknown field {name!r}. {hint}", param=name, code="unknown_field")
+
+
 def ignored_header(names: Sequence[str]) -> dict[str, str]:
     """The header that names the fields without effect; empty if there are none."""
-    shown = [name.encode("ascii", "replace").decode()[:64] for name in names[:SHOWN_FIELDS]]
+    shown = [name.encode("ascii", "replace").decode()[:SHOWN_NAME] for name in names[:SHOWN_FIELDS]]
     text = ", ".join("".join(c if c.isprintable() else "?" for c in name) for name in shown)
     return {IGNORED: text} if text else {}
 
@@ -73,6 +86,20 @@ def _check_content_type(given: str) -> None:
             status=415,
             code="unsupported_media_type",
         )
+
+
+async def _read_in_time(request: Request, settings: HttpSettings) -> bytes:
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            return await _read(request, settings.max_body)
+    except TimeoutError:
+        raise Refusal(
+            f"The body was not complete after {settings.body_seconds:g} seconds, which is the "
+            f"limit; send it faster, or less at once.",
+            status=408,
+            code="request_timeout",
+            headers=CLOSE,
+        ) from None
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -90,17 +117,37 @@ async def _read(request: Request, limit: int) -> bytes:
             f"The body is larger than {limit} bytes, which is the limit; send less at once.",
             status=413,
             code="request_too_large",
+            headers=CLOSE if size > limit * DISCARDED else {},
         )
     return b"".join(parts)
 
 
 def _parse(data: bytes) -> Any:
     try:
-        return json.loads(data, parse_constant=_no_constant)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant)
     except RecursionError as error:
-        raise RequestError("The body is nested too deeply.", code="invalid_json") from error
+        raise _too_deep() from error
     except ValueError as error:
         raise RequestError(f"The body is no valid JSON: {error}", code="invalid_json") from error
+
+
+def _check_characters(document: Mapping[str, Any]) -> None:
+    """Halves of characters have no bytes, so neither a tokenizer nor the engine could take them."""
+    for name, value in document.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except RecursionError as error:
+            raise _too_deep() from error
+        except UnicodeEncodeError as error:
+            shown = name.encode("ascii", "backslashreplace").decode()[:SHOWN_NAME]
+            raise RequestError(
+                f"{shown} has a lone surrogate, which is half a character; send valid Unicode.",
+                param=shown,
+            ) from error
+
+
+def _too_deep() -> RequestError:
+    return RequestError("The body is nested too deeply.", code="invalid_json")
 
 
 def _whole(value: Any, depth: int = 2) -> Any:
@@ -129,4 +176,4 @@ def _place(path: tuple[int | str, ...]) -> str:
     name = str(path[0])
     for part in path[1:]:
         name += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return name
+    return name[:SHOWN_NAME]

@@ -1,7 +1,8 @@
 """Prompts as the engine takes them: encoded away from the event loop, and checked."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from jackfield.core.api.errors import ContextLengthExceeded, RequestError
@@ -12,6 +13,8 @@ from jackfield.server.http.service import Service
 
 ID_BITS = 63
 """More do not fit into a message to the engine, which checks the rest."""
+LONG_TEXT = 200_000
+"""Characters that are encoded in a moment; of longer texts it is asked first whether to begin."""
 Ready = dict[str, Any]
 
 
@@ -21,10 +24,22 @@ async def encode_prompts(
     """All prompts, or `RequestError` if one of them can never be answered."""
     if any(isinstance(prompt, str) for prompt in prompts):
         added = body.add_special_tokens is not False
+        if body.truncate_prompt_tokens is None:
+            for prompt in prompts:
+                _check_texts(service, [prompt] if isinstance(prompt, str) else [], "prompt")
         ready = await asyncio.to_thread(_encode, service, prompts, added)
     else:
         ready = [{"prompt_token_ids": ids} for ids in prompts]
     return [_fitted(one, body, service.max_model_len, "prompt") for one in ready]
+
+
+def _check_texts(service: Service, texts: Sequence[str], param: str) -> None:
+    """Raise `ContextLengthExceeded` for texts so long that encoding them would be a waste."""
+    tokenizer, longest = service.need_tokenizer(), service.max_model_len
+    long = (text for text in texts if len(text) > LONG_TEXT)
+    least = max(map(tokenizer.least_tokens, long), default=0)
+    if least > longest:
+        raise _too_long(f"at least {least}", longest, param)
 
 
 def _encode(service: Service, prompts: Sequence[Prompt], added: bool) -> list[Ready]:
@@ -40,16 +55,26 @@ async def render_conversation(service: Service, chat: ChatRequest) -> Ready:
     """A conversation through the model's template, in a thread. Raises `RequestError`."""
     options = chat.template_options()
     render = service.backend.render_chat
-    try:
+    if chat.truncate_prompt_tokens is None and service.backend.tokenizer is not None:
+        contents = [message.get("content") for message in chat.messages]
+        _check_texts(service, [one for one in contents if isinstance(one, str)], "messages")
+    with about_messages():
         text, ids = await asyncio.to_thread(render, chat.messages, **options)
         if chat.add_special_tokens:
             ids = await asyncio.to_thread(service.need_tokenizer().encode, text)
+    ready = {"prompt": text, "prompt_token_ids": ids}
+    return _fitted(ready, chat, service.max_model_len, "messages")
+
+
+@contextmanager
+def about_messages() -> Iterator[None]:
+    """What is wrong with the prompt of a chat is wrong with its messages."""
+    try:
+        yield
     except RequestError as error:
         if error.param == "prompt":
             error.param = "messages"
         raise
-    ready = {"prompt": text, "prompt_token_ids": ids}
-    return _fitted(ready, chat, service.max_model_len, "messages")
 
 
 def _fitted(ready: Ready, body: RequestFields, longest: int, param: str) -> Ready:
@@ -67,7 +92,7 @@ def _cut(ids: Sequence[int], body: RequestFields, longest: int) -> Sequence[int]
     room = max(longest - max(body.answer_limit or 1, 1), 1)
     if most > room:
         raise RequestError(
-            f"truncate_prompt_tokens is {most}; with the answer at most {room} tokens fit",
+            f"truncate_prompt_tokens is too large; with the answer at most {room} tokens fit",
             param="truncate_prompt_tokens",
         )
     most = max(room, 0) if most == -1 else most
@@ -79,13 +104,17 @@ def check_ids(ids: Sequence[int], longest: int, param: str) -> None:
     if not ids:
         raise RequestError("The prompt is empty; it needs at least one token.", param=param)
     if len(ids) > longest:
-        raise ContextLengthExceeded(
-            f"This model's maximum context length is {longest} tokens. However, the prompt is too "
-            f"long: it has {len(ids)}; shorten it.",
-            param=param,
-        )
+        raise _too_long(str(len(ids)), longest, param)
     for place, token in enumerate(ids):
         if token.bit_length() > ID_BITS:
             raise RequestError(
                 f"Token {place} of the prompt is far too large to be a token id.", param=param
             )
+
+
+def _too_long(length: str, longest: int, param: str) -> ContextLengthExceeded:
+    return ContextLengthExceeded(
+        f"This model's maximum context length is {longest} tokens. However, the prompt is too "
+        f"long: it has {length}; shorten it.",
+        param=param,
+    )

@@ -1,7 +1,7 @@
 """The fields that completions and chats share, and what they mean for sampling."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ SAMPLING = (
     "bad_words", "skip_special_tokens",
 )  # fmt: skip
 MAX_PRIORITY = 2**31 - 1
+MOST_STOPS = 1024
+MOST_IDS = 32_768
+Stop = Annotated[str, Field(max_length=4096)]
 
 
 class StreamOptions(Body):
@@ -43,14 +46,14 @@ class RequestFields(Body):
     seed: int | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
+    stop_token_ids: list[int] | None = Field(None, max_length=MOST_STOPS)
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     prompt_logprobs: int | None = None
-    logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    logit_bias: dict[str, float] | None = Field(None, max_length=MOST_IDS)
+    allowed_token_ids: list[int] | None = Field(None, max_length=MOST_IDS)
+    bad_words: list[Stop] | None = Field(None, max_length=MOST_STOPS)
     skip_special_tokens: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

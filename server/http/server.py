@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
 from jackfield.core.api.errors import EngineStoppedError
+from jackfield.server.http.protocol import BoundedHttp
 from jackfield.server.http.service import Service
 
 log = logging.getLogger("jackfield.http")
@@ -40,7 +41,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         """on_start: called once, when clients can connect."""
         config = uvicorn.Config(
-            app, loop="uvloop", http="httptools", ws="none", lifespan="on", log_config=None,
+            app, loop="uvloop", http=BoundedHttp, ws="none", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=None,
         )  # fmt: skip
         super().__init__(config)
@@ -81,6 +82,12 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.draining = True
+        if self.server_state.tasks:
+            log.warning(
+                "stopping: %d open requests have %g s to end; a second signal cuts them off",
+                len(self.server_state.tasks),
+                self._drain_timeout,
+            )
         cutting = asyncio.create_task(self._cut_off())
         try:
             await super().shutdown(sockets)

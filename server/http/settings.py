@@ -1,7 +1,7 @@
 """How the HTTP face of an engine is set up."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jackfield.server.http.backend import PATIENCE, Patience
 from jackfield.server.http.identity import Identifier, everybody
@@ -17,8 +17,10 @@ class HttpSettings:
 
     model_names: names that requests may use, the first is the one shown; empty = the model's own.
     strict: fields that are not known are refused with 400 instead of named in a header.
-    max_body: bytes of a request. max_answers: prompts of one request times n. metrics_compat: whose
-    names of metrics are there beside the own ones. patience: with an engine that does not answer.
+    max_body: bytes of a request, which come within body_seconds. max_answers: prompts of one
+    request times n. metrics_compat: whose names of metrics are there beside the own ones.
+    service_tiers: what OpenAI's `service_tier` means, as tiers for policies. patience: with an
+    engine that does not answer.
     """
 
     identify: Sequence[Identifier] = (("everybody", everybody),)
@@ -26,6 +28,8 @@ class HttpSettings:
     model_names: tuple[str, ...] = ()
     strict: bool = False
     max_body: int = 16 * MIB
+    body_seconds: float = 60.0
     max_answers: int = 1024
     metrics_compat: Compat = "none"
+    service_tiers: Mapping[str, str] = field(default_factory=dict)
     patience: Patience = PATIENCE

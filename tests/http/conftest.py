@@ -1,6 +1,7 @@
 """Servers on a real socket, each with an engine of its own, in threads."""
 
 import importlib
+import json
 import socket
 import threading
 import time
@@ -33,6 +34,11 @@ METADATA = "Metadata-Version: 2.1\nName: scripted\nVersion: 1.0\n"
 ENTRY_POINTS = (
     "[jackfield.v1.models]\nScripted = jackfield.core.testing.scripted_model:ScriptedModel\n"
 )
+COMPLETE, CHAT = "/v1/completions", "/v1/chat/completions"
+COMPANION: dict[str, Any] = {
+    "prompt": "one two", "max_tokens": 40, "ignore_eos": True, "temperature": 0,
+}  # fmt: skip
+Ends = list[tuple[str, str | None]]
 
 
 class Site:
@@ -48,6 +54,81 @@ class Site:
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         return self.http.post(path, json=body)
+
+    def events(self, path: str, **body: Any) -> list[Any]:
+        """The documents of a stream, which must end as it should."""
+        with self.http.stream("POST", path, json={**body, "stream": True}) as found:
+            assert found.status_code == 200, found.read()
+            lines = [line.removeprefix("data: ") for line in found.iter_lines() if line]
+        assert lines.pop() == "[DONE]"
+        return [json.loads(line) for line in lines]
+
+    def streamed(self, path: str, **body: Any) -> Ends:
+        """Text and reason of each choice of a stream, in their order."""
+        texts: dict[int, str] = {}
+        ends: dict[int, list[str]] = {}
+        for document in self.events(path, **body):
+            for one in document["choices"]:
+                piece = one["text"] if "text" in one else one["delta"].get("content") or ""
+                texts[one["index"]] = texts.get(one["index"], "") + piece
+                if one["finish_reason"]:
+                    ends.setdefault(one["index"], []).append(one["finish_reason"])
+        assert all(len(own) == 1 for own in ends.values()), ends
+        return [(texts[index], *ends[index]) for index in sorted(texts)]
+
+    def whole(self, path: str, **body: Any) -> Ends:
+        """The same of an answer that is not streamed."""
+        found = self.post(path, **body)
+        assert found.status_code == 200, found.text
+        return [
+            (one["text"] if "text" in one else one["message"]["content"], one["finish_reason"])
+            for one in found.json()["choices"]
+        ]
+
+    def everywhere(self, prompt: str, **more: Any) -> Ends:
+        """One answer on both routes, whole and streamed."""
+        talk = [{"role": "user", "content": prompt}]
+        bodies = ((COMPLETE, {"prompt": prompt}), (CHAT, {"messages": talk}))
+        return [
+            end
+            for path, ask in bodies
+            for found in (self.whole, self.streamed)
+            for end in found(path, **{"temperature": 0, "max_tokens": 40, **ask, **more})
+        ]
+
+    @contextmanager
+    def accompanied(self, **change: Any) -> Iterator[None]:
+        """Two streams are open all the time, again and again; all must be what one is alone."""
+        body = {**COMPANION, **change}
+        [alone] = self.streamed(COMPLETE, **body)
+        found: Ends = []
+        over = threading.Event()
+
+        def read() -> None:
+            while not over.is_set():
+                found.extend(self.streamed(COMPLETE, **body))
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for reader in readers:
+                reader.join(20)
+        assert len(found) >= 2 and set(found) == {alone}
+
+    def refusal(self, found: httpx.Response, param: str | None, status: int = 400) -> str:
+        """The message of a refusal, which has the one shape that clients know."""
+        assert found.status_code == status, found.text
+        assert found.headers["content-type"] == "application/json"
+        error = json.loads(found.text, parse_constant=_no_constant)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["param"] == param, error
+        message = str(error["message"])
+        assert message and "\n" not in message and len(message) < 400
+        return message
 
     def raw(self, path: str, body: bytes) -> socket.socket:
         """A connection on which a request was sent."""
@@ -72,11 +153,15 @@ class Site:
             time.sleep(0.005)
 
 
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
 @contextmanager
 def serving(
-    folder: Path, settings: HttpSettings | None = None, **engine: Any
+    folder: Path, settings: HttpSettings | None = None, *, backend: Any = AsyncLLM, **engine: Any
 ) -> Iterator[Site]:
-    llm = AsyncLLM(folder, **{**SMALL, **engine})
+    llm = backend(folder, **{**SMALL, **engine})
     bound = bind("127.0.0.1", 0)
     server = HttpServer(create_app(llm, settings), drain_timeout=10)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

@@ -234,6 +234,17 @@ def test_an_interrupt_is_no_traceback(
     assert "Traceback" not in err
 
 
+def test_an_interrupt_while_a_command_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jackfield.server.cli.import_module", interrupt)
+    code, out, err = run(capsys, "serve")
+    assert (code, out, err) == (130, "", "error: interrupted\n")
+
+
 def test_an_answer_that_fails_is_an_error(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -250,7 +261,7 @@ def test_an_answer_that_fails_is_an_error(
 def test_every_alias_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(alias_kinds()) == sorted(alias_names())
     shown = [name for name, kind in alias_kinds().items() if not kind.fixed]
-    for command in (["generate"], ["chat"], ["bench", "throughput"], ["bench", "plan"]):
+    for command in (["generate"], ["chat"], ["bench", "throughput"], ["bench", "planning"]):
         code, out, _ = run(capsys, *command, "--help")
         assert code == 0
         for name in shown:
@@ -343,10 +354,14 @@ def test_bench_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bench_plan(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ("--running=4", "--waiting=9", "--steps=5", '--set=kernel.stack=["torch"]')
-    code, out, _ = run(capsys, "bench", "plan", *sizes, "--scheduling-policy=fcfs", "--json")
+    code, out, _ = run(capsys, "bench", "planning", *sizes, "--scheduling-policy=fcfs", "--json")
     assert code == 0
     result = json.loads(out)
     assert (result["steps"], result["waiting"]) == (5, 9)
     assert result["stack"]["scheduler"] == ["fcfs"]
-    code, out, _ = run(capsys, "bench", "plan", *sizes)
+    code, out, _ = run(capsys, "bench", "planning", *sizes, "--stack=priority,fcfs", "--json")
+    assert code == 0 and json.loads(out)["stack"]["scheduler"] == ["priority", "fcfs"]
+    code, _, err = run(capsys, "bench", "planning", "--advisors=a", "--set=scheduler.advisors=[]")
+    assert code == 2 and "scheduler.advisors is given twice" in err
+    code, out, _ = run(capsys, "bench", "planning", *sizes)
     assert "9 waiting" in out and "us p99" in out
