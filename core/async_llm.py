@@ -39,6 +39,10 @@ class AsyncLLM(Streams):
         """The parts: engine, tokenizer, configuration, start summary."""
         return self._assembly
 
+    def deadline(self, seconds: float) -> float:
+        """The moment so many seconds from now, for `RequestContext.deadline`."""
+        return self._assembly.clock.now() + seconds
+
     def _engine(self) -> RunningEngine:
         if self._thread is None:
             self._thread = EngineThread(

@@ -55,19 +55,19 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        priority: int | Sequence[int] = 0,
-        context: RequestContext | None = None,
+        priority: int | Sequence[int] | None = None,
+        context: RequestContext | Sequence[RequestContext] | None = None,
     ) -> list[RequestOutput]:
         """Answer all prompts. Everything is checked before anything runs.
 
         sampling_params: one for all, or one per prompt. priority: lower goes first, with a stack
-        that has `priority`. An answer that fails while it runs has finish_reason "error".
+        that has `priority`; None = the context's. context: who asks, for policies, one for all or
+        one per prompt; `deadline` makes the moment that it may hold. An answer that fails while it
+        runs has finish_reason "error".
         """
         inputs = as_list(prompts)
         params = _spread(sampling_params or self.default_sampling_params(), len(inputs), "params")
-        ranks = _spread(priority, len(inputs), "priority")
-        base = context or DEFAULT_CONTEXT
-        contexts = [base._replace(priority=rank) for rank in ranks]
+        contexts = _contexts(context, priority, len(inputs))
         made = [
             self._prepare(index, prompt, params[index], contexts[index])
             for index, prompt in enumerate(inputs)
@@ -84,6 +84,7 @@ class LLM:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        context: RequestContext | Sequence[RequestContext] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or a list of them, through the model's chat template."""
         single = bool(messages) and isinstance(messages[0], Mapping)
@@ -98,7 +99,7 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, context=context)
 
     def _render(self, messages: Messages, **options: Any) -> dict[str, Any]:
         tokenizer = need(self._assembly.tokenizer, "a chat")
@@ -157,6 +158,10 @@ class LLM:
         """Forget cached prefixes. Without a cache that keeps any there is nothing to forget."""
         return True
 
+    def deadline(self, seconds: float) -> float:
+        """The moment so many seconds from now, for `RequestContext.deadline`."""
+        return self._assembly.clock.now() + seconds
+
     def explain(self, request_id: str) -> list[Decision]:
         """Why a request waited, ran, lost its seat or ended."""
         return self._assembly.engine.explain(request_id)
@@ -170,6 +175,23 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _contexts(
+    context: RequestContext | Sequence[RequestContext] | None,
+    priority: int | Sequence[int] | None,
+    length: int,
+) -> list[RequestContext]:
+    """One for each prompt, with its priority if that is given."""
+    if isinstance(context, RequestContext):  # which is a sequence itself
+        context = [context] * length
+    if context is None:
+        context = [DEFAULT_CONTEXT] * length
+    contexts = _spread(context, length, "contexts")
+    if priority is None:
+        return contexts
+    ranks = _spread(priority, length, "priority")
+    return [one._replace(priority=rank) for one, rank in zip(contexts, ranks, strict=True)]
 
 
 def _spread(value: Any, length: int, name: str) -> list[Any]:

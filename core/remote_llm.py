@@ -1,6 +1,7 @@
 """Streaming inference with an engine in a process of its own."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ class RemoteLLM(Streams):
             self._process.close()
             raise
         super().__init__(texts, Summary(**hello.summary), mailboxes)
+
+    def deadline(self, seconds: float) -> float:
+        """The moment so many seconds from now, for `RequestContext.deadline`."""
+        return time.monotonic() + seconds  # of this process; the engine gets what is left
 
     def _engine(self) -> RunningEngine:
         return self._process

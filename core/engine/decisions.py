@@ -1,6 +1,6 @@
 """Why each request was admitted, kept waiting, preempted, parked or refused, and by whom."""
 
-from collections import deque
+from collections import Counter, deque
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ class Action(StrEnum):
 class Decision(NamedTuple):
     """One decision. `time` is the engine's clock, `step` the step it was made for.
 
-    request: its id; empty for what concerns a plugin, such as a fault.
+    request: its id; empty for what concerns a plugin, such as a fault. reason: a sentence. code:
+    one of `Code`, or of a plugin's verdict. answer: its index, where a request has several.
     """
 
     time: float
@@ -35,23 +36,33 @@ class Decision(NamedTuple):
     action: Action
     reason: str
     plugin: str
+    code: str
+    answer: int = 0
 
 
 class DecisionLog:
-    """The last decisions, oldest dropped first."""
+    """The last decisions, oldest dropped first. counts: recorded ones by action and plugin."""
 
     def __init__(self, capacity: int) -> None:
         self._ring: deque[Decision] = deque(maxlen=capacity)
-        self._last_wait: tuple[str, str] | None = None
+        self._waits: dict[tuple[str, int], str] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, decision: Decision) -> None:
         """Record one decision; a request that waits on for the same reason is recorded once."""
+        key = decision.request, decision.answer
         if decision.action is Action.WAIT:
-            wait = (decision.request, decision.reason)
-            if wait == self._last_wait:
+            if self._waits.get(key) == decision.code:
                 return
-            self._last_wait = wait
+            self._waits[key] = decision.code
+        else:
+            self._waits.pop(key, None)
+        self.counts[decision.action, decision.plugin] += 1
         self._ring.append(decision)
+
+    def waits_on(self, request: str, answer: int, code: str) -> bool:
+        """Whether the last that was recorded of the answer is that it waits for this."""
+        return self._waits.get((request, answer)) == code
 
     def of(self, request: str) -> list[Decision]:
         """All that is still known of one request, oldest first."""

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from jackfield.core.api import FinishReason
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.snapshot import Snapshot
 
@@ -59,6 +60,9 @@ class RunningEngine(Protocol):
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended; oldest first."""
+
+    def requests(self, query: Query) -> "Future[RequestPage]":
+        """Who is in the engine, and why each is where it is."""
 
     def snapshot(self) -> Snapshot:
         """The latest counters and gauges."""

@@ -16,6 +16,7 @@ from jackfield.core.api import (
     SamplingParams,
 )
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import DEFAULT_CONTEXT, Delta, NewRequest
 from jackfield.core.engine.snapshot import Snapshot
 from jackfield.core.front.answers import Answers
@@ -169,9 +170,28 @@ class Streams(ABC):
         except EngineStoppedError:
             return
 
+    @abstractmethod
+    def deadline(self, seconds: float) -> float:
+        """The moment so many seconds from now, for `RequestContext.deadline`."""
+
     async def explain(self, request_id: str) -> list[Decision]:
         """Why a request waited, ran, lost its seat or ended; oldest first."""
         return await asyncio.wrap_future(self._running().explain(request_id))
+
+    async def requests(
+        self,
+        *,
+        state: str | None = None,
+        tenant: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+    ) -> RequestPage:
+        """Who is in the engine, and why each is where it is; at most 1000.
+
+        state: "running", "waiting" or "parked"; None = whichever, as for the others.
+        """
+        query = Query(state, tenant, request_id, limit)
+        return await asyncio.wrap_future(self._running().requests(query))
 
     def metrics(self) -> Snapshot:
         """Counters and gauges of the engine; at most a second old."""

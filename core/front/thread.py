@@ -5,15 +5,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from jackfield.core.api import EngineStoppedError, FinishReason
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.listing import Query, RequestPage, list_requests
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.messages import NewRequest
 from jackfield.core.engine.snapshot import Snapshot, take_snapshot
 from jackfield.core.front.running import Health, Listener
 
 log = logging.getLogger("jackfield.engine")
+T = TypeVar("T")
 Command = Callable[[Engine], None]
 LONGEST_SLEEP = 1.0
 
@@ -27,7 +30,7 @@ class EngineThread:
         self._listener = listener
         self._commands: deque[Command] = deque()
         self._wake = threading.Event()
-        self._asked: set[Future[list[Decision]]] = set()
+        self._asked: set[Future[Any]] = set()
         self._closing = False
         self._death: str | None = None
         self._began: float | None = None
@@ -56,10 +59,17 @@ class EngineThread:
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended."""
-        found: Future[list[Decision]] = Future()
+        return self._ask(lambda engine: engine.explain(request_id))
+
+    def requests(self, query: Query) -> "Future[RequestPage]":
+        """Who is in the engine."""
+        return self._ask(lambda engine: list_requests(engine, query))
+
+    def _ask(self, question: Callable[[Engine], T]) -> "Future[T]":
+        found: Future[T] = Future()
         self._asked.add(found)
         found.add_done_callback(self._asked.discard)
-        self._send(lambda engine: found.set_result(engine.explain(request_id)))
+        self._send(lambda engine: found.set_result(question(engine)))
         return found
 
     def snapshot(self) -> Snapshot:

@@ -3,15 +3,18 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
 from math import inf
 from subprocess import Popen, TimeoutExpired
+from typing import Any
 
 from jackfield.core.api import ConfigError, EngineStoppedError, FinishReason
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.door import Door, DoorLimits
+from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import NewRequest
 from jackfield.core.engine.snapshot import Snapshot
 from jackfield.core.front.running import Health, Listener
@@ -28,6 +31,7 @@ from jackfield.core.wire.codec import (
 from jackfield.core.wire.messages import (
     Abort,
     Advanced,
+    Ask,
     Deltas,
     Died,
     Explain,
@@ -35,6 +39,7 @@ from jackfield.core.wire.messages import (
     Failed,
     Heartbeat,
     Hello,
+    Listed,
     News,
     Refused,
     Shutdown,
@@ -64,7 +69,7 @@ class EngineProcess:
         self._progress = progress
         self._ready: Future[Hello] = Future()
         self._spawned: Future[tuple[Popen[bytes], Channel]] = Future()
-        self._asked: dict[int, Future[list[Decision]]] = {}
+        self._asked: dict[int, Future[Any]] = {}
         self._tickets = count()
         self._closing = False
         self._death: str | None = None
@@ -110,14 +115,24 @@ class EngineProcess:
 
     def explain(self, request_id: str) -> "Future[list[Decision]]":
         """Why the request waited, ran, lost its seat or ended; oldest first."""
-        ticket, found = next(self._tickets), Future[list[Decision]]()
+        found = Future[list[Decision]]()
+        self._ask(found, lambda ticket: Explain(ticket, request_id))
+        return found
+
+    def requests(self, query: Query) -> "Future[RequestPage]":
+        """Who is in the engine."""
+        found = Future[RequestPage]()
+        self._ask(found, lambda ticket: Ask(ticket, query))
+        return found
+
+    def _ask(self, found: "Future[Any]", question: Callable[[int], Ask | Explain]) -> None:
+        ticket = next(self._tickets)
         self._asked[ticket] = found
         try:
-            self._send(encode(Explain(ticket, request_id)))
+            self._send(encode(question(ticket)))
         except EngineStoppedError:
             del self._asked[ticket]
             raise
-        return found
 
     def snapshot(self) -> Snapshot:
         """The counters and gauges of the last heartbeat."""
@@ -195,6 +210,8 @@ class EngineProcess:
                 self._listener.on_refused(news.id, error_of(news))
             case Explained():
                 self._asked.pop(news.ticket).set_result(news.decisions)
+            case Listed():
+                self._asked.pop(news.ticket).set_result(news.page)
             case Died():
                 self._death = news.reason
             case Hello():

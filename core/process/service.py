@@ -4,6 +4,7 @@ import logging
 
 from jackfield.core.api import EngineStoppedError
 from jackfield.core.engine.clock import Clock
+from jackfield.core.engine.listing import list_requests
 from jackfield.core.engine.loop import Engine
 from jackfield.core.process.channel import Channel
 from jackfield.core.process.watch import Watch
@@ -17,10 +18,12 @@ from jackfield.core.wire.codec import (
 from jackfield.core.wire.messages import (
     Abort,
     Add,
+    Ask,
     Command,
     Died,
     Explain,
     Explained,
+    Listed,
     Shutdown,
     Start,
 )
@@ -88,6 +91,9 @@ class Service:
             case Explain():
                 decisions = self._engine.explain(command.id)
                 self._channel.send(encode(Explained(command.ticket, decisions)))
+            case Ask():
+                page = list_requests(self._engine, command.query)
+                self._channel.send(encode(Listed(command.ticket, page)))
             case Shutdown():
                 self._shutdown = command
             case Start():

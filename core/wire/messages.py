@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from jackfield.core.api import FinishReason, Trust
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import Rejection
 from jackfield.core.engine.snapshot import Snapshot
 from jackfield.core.engine.steps import TokenScore
@@ -56,6 +57,13 @@ class Explain(Struct, tag="explain", array_like=True, frozen=True):
 
     ticket: int
     id: str
+
+
+class Ask(Struct, tag="ask", array_like=True, frozen=True):
+    """Ask who is in the engine. The answer carries the same ticket."""
+
+    ticket: int
+    query: Query
 
 
 class Shutdown(Struct, tag="shutdown", array_like=True, frozen=True):
@@ -148,6 +156,13 @@ class Explained(Struct, tag="explained", array_like=True, frozen=True):
     decisions: list[Decision]
 
 
+class Listed(Struct, tag="listed", array_like=True, frozen=True):
+    """Who is in the engine."""
+
+    ticket: int
+    page: RequestPage
+
+
 class Heartbeat(Struct, tag="heartbeat", array_like=True, frozen=True):
     """Sent at least twice a second, during steps too.
 
@@ -164,7 +179,7 @@ class Died(Struct, tag="died", array_like=True, frozen=True):
     reason: str
 
 
-Command = Start | Add | Abort | Explain | Shutdown
+Command = Start | Add | Abort | Explain | Ask | Shutdown
 News = (
     Hello
     | Failed
@@ -174,6 +189,7 @@ News = (
     | Deltas
     | Refused
     | Explained
+    | Listed
     | Heartbeat
     | Died
 )

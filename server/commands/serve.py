@@ -133,6 +133,7 @@ def _settings(resolved: Resolved) -> "HttpSettings":
         max_body=server.max_body,
         max_answers=server.max_answers,
         metrics_compat=resolved.config.metrics.compat,
+        service_tiers=dict(server.service_tiers.items()),
     )
 
 
@@ -147,7 +148,8 @@ def _bind(host: str, port: int) -> "socket.socket":
                 f"port {port} of {host} is in use; stop what listens there, or choose another one "
                 f"with --port"
             ) from error
-        raise ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+        reason = error.strerror or error
+        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from error
 
 
 def _serve(resolved: Resolved, bound: "socket.socket", settings: "HttpSettings") -> int:
@@ -160,11 +162,17 @@ def _serve(resolved: Resolved, bound: "socket.socket", settings: "HttpSettings")
         print(f"listening   {address(bound)}/v1", file=sys.stderr, flush=True)
 
     app = create_app(_backend(resolved), settings)
-    print(f"callers     asked by {', '.join(resolved.config.server.identify)}", file=sys.stderr)
+    print(f"callers     {_callers(resolved, settings)}", file=sys.stderr)
     drain_timeout = resolved.config.server.drain_timeout
     server = HttpServer(app, drain_timeout=drain_timeout, on_start=started)
     server.run(sockets=[bound])
     return server.exit_code
+
+
+def _callers(resolved: Resolved, settings: "HttpSettings") -> str:
+    if not settings.needs_key:
+        return "everybody, no key is asked for"
+    return f"asked by {', '.join(resolved.config.server.identify)}"
 
 
 def _backend(resolved: Resolved) -> "Backend":

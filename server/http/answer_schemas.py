@@ -68,7 +68,16 @@ TOKENIZER = entity(
     eos_token_id=maybe(COUNT), bos_token_id=maybe(COUNT), model_max_length=COUNT,
     has_chat_template=FLAG,
 )  # fmt: skip
-DECISIONS = entity(id=TEXT, decisions=each(entity(action=TEXT), minItems=1))
+DECISIONS = entity(
+    id=TEXT, decisions=each(entity(action=TEXT, code=TEXT, reason=TEXT, plugin=TEXT), minItems=1),
+    summary=entity(
+        answers=each(entity(answer=COUNT, state=TEXT, timeline=each(entity(state=TEXT, code=TEXT))))
+    ),
+)  # fmt: skip
+LISTING = entity(
+    counts=entity(running=COUNT, waiting=COUNT, parked=COUNT), free_seats=COUNT, free_blocks=COUNT,
+    requests=each(entity(id=TEXT, tenant=TEXT, state=TEXT, code=TEXT, reason=TEXT, plugin=TEXT)),
+)  # fmt: skip
 
 # An event: its data is a chunk in JSON, or [DONE].
 STREAM = {"text/event-stream": {"schema": entity(data={"type": "string", "minLength": 1})}}
@@ -93,6 +102,7 @@ ANSWERS: dict[str, Schema] = {
     "/ready": json(entity(status=TEXT)),
     "/version": json(entity(version=TEXT)),
     "/metrics": PLAIN,
+    "/debug/requests": json(LISTING),
     "/debug/requests/{request_id}": json(DECISIONS),
 }
 """By path: the `content` of the answer 200."""

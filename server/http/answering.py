@@ -1,5 +1,6 @@
 """From calls of the engine to a response, whole or streamed."""
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,13 +14,16 @@ from jackfield.server.http.connection import unless_gone
 from jackfield.server.http.envelope import DONE, Envelope, event
 from jackfield.server.http.event_stream import EventStream
 from jackfield.server.http.json_text import dump
-from jackfield.server.http.problem import problem_of
+from jackfield.server.http.problem import AnswerFailed, problem_of
+from jackfield.server.http.server_timing import server_timing
 from jackfield.server.http.service import Service
 from jackfield.server.http.usage import usage_of
 
 if TYPE_CHECKING:
     from jackfield.core.front.outputs import RequestOutput
     from jackfield.server.http.request_fields import RequestFields
+
+log = logging.getLogger("jackfield.http")
 
 
 class Reply(Protocol):
@@ -39,15 +43,30 @@ async def answer(
     reply: Reply,
 ) -> Response:
     """The response. What is refused is raised, before anything was sent, and `ClientGone`."""
-    headers = ignored_header(request.state.ignored)
+    headers = ignored_header([*request.state.ignored, *request.state.unheard])
     for call in calls:
         service.owners.note(call.id, call.context)
     if not fields.stream:
         outputs = await unless_gone(request.receive, _collect(service, calls))
-        return Response(dump(reply.document(outputs)), 200, headers, "application/json")
+        headers |= server_timing(outputs)
+        return Response(_document(calls, reply, outputs), 200, headers, "application/json")
     frames = _events(service, calls, reply, fields.include_usage)
     first = await unless_gone(request.receive, _first(frames))
     return EventStream(first, frames, headers)
+
+
+def _document(calls: Sequence[Call], reply: Reply, outputs: "list[RequestOutput]") -> bytes:
+    try:
+        return dump(reply.document(outputs))
+    except AnswerFailed as error:
+        _note(calls, error)
+        raise
+
+
+def _note(calls: Sequence[Call], error: Exception) -> None:
+    """A failed answer is one line in the log, so that it can be found by the client's id."""
+    if isinstance(error, AnswerFailed):
+        log.warning("request %r: %s", calls[0].id, error)
 
 
 async def _first(frames: AsyncGenerator[bytes, None]) -> bytes:
@@ -81,6 +100,7 @@ async def _events(
                     begun = True
                     yield frames
     except Exception as error:
+        _note(calls, error)
         if not begun:
             raise
         yield event(problem_of(error).body()) + DONE

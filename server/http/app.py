@@ -16,6 +16,7 @@ from jackfield.server.http.chat_request import ChatRequest
 from jackfield.server.http.chat_route import ChatRoute
 from jackfield.server.http.completion_request import CompletionRequest
 from jackfield.server.http.completion_route import CompletionRoute
+from jackfield.server.http.debug_routes import FILTERS, DebugRoutes
 from jackfield.server.http.edge import Edge
 from jackfield.server.http.model_routes import ModelRoutes
 from jackfield.server.http.operation_routes import OperationRoutes
@@ -73,10 +74,17 @@ def _add_gets(app: FastAPI, service: Service) -> None:
         ("/ready", operations.ready),
         ("/version", operations.version),
         ("/metrics", operations.metrics),
-        ("/debug/requests/{request_id}", operations.explain),
     )
     for path, handler in gets:
         app.add_api_route(path, handler, methods=["GET"])
+    for path, handler in (("/live", operations.live), ("/health", operations.health),
+                          ("/ready", operations.ready)):  # fmt: skip
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
+    debugging = DebugRoutes(service)
+    app.add_api_route(
+        "/debug/requests", debugging.listing, methods=["GET"], openapi_extra=FILTERS
+    )
+    app.add_api_route("/debug/requests/{request_id:path}", debugging.explain, methods=["GET"])
 
 
 async def _refused(request: Request, error: Exception) -> Response:

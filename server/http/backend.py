@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from jackfield.core.api.request import RequestContext
     from jackfield.core.api.sampling import SamplingParams
     from jackfield.core.engine.decisions import Decision
+    from jackfield.core.engine.listing import RequestPage
     from jackfield.core.engine.snapshot import Snapshot
     from jackfield.core.front.outputs import RequestOutput
     from jackfield.core.front.running import Health
@@ -63,6 +64,16 @@ class Backend(Protocol):
 
     async def explain(self, request_id: str) -> "list[Decision]":
         """What was decided about a request, oldest first; empty for an unknown id."""
+
+    async def requests(
+        self,
+        *,
+        state: str | None = None,
+        tenant: str | None = None,
+        request_id: str | None = None,
+        limit: int = 100,
+    ) -> "RequestPage":
+        """Who is in the engine. state: "running", "waiting" or "parked"."""
 
     def metrics(self) -> "Snapshot":
         """The engine's counters and gauges, at once."""

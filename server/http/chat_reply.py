@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from jackfield.server.http.chat_logprobs import ChatScores, prompt_logprobs
-from jackfield.server.http.chat_request import TIER
 from jackfield.server.http.envelope import Envelope
 from jackfield.server.http.failed_answer import check_whole
 from jackfield.server.http.json_text import dump, dump_text
@@ -30,8 +29,6 @@ class ChatReply:
         self, request: "ChatRequest", shared: dict[str, Any], tokenizer: "Tokenizer | None"
     ) -> None:
         self._shared = {**shared, "system_fingerprint": FINGERPRINT}
-        if request.service_tier is not None:
-            self._shared["service_tier"] = TIER
         self._scores: ChatScores | None = None
         if request.top is not None:
             as_ids = request.return_tokens_as_token_ids is True

@@ -11,8 +11,6 @@ from jackfield.server.http.request_fields import RequestFields
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TOOL_FIELDS = ("tools", "functions")
 CHOICES = (None, "none", "auto")
-TIER = "default"
-"""The only service tier, whichever a request asks for."""
 SILENT: dict[str, Any] = {
     "store": (False,),
     "modalities": (["text"],),

@@ -10,8 +10,9 @@ from jackfield.server.http.calls import Call
 from jackfield.server.http.chat_reply import ChatReply
 from jackfield.server.http.chat_request import ChatRequest
 from jackfield.server.http.completion_route import check_answers
-from jackfield.server.http.prompts import render_conversation
+from jackfield.server.http.prompts import about_messages, render_conversation
 from jackfield.server.http.service import Service
+from jackfield.server.http.tiers import choose
 
 
 class ChatRoute:
@@ -29,10 +30,18 @@ class ChatRoute:
         params = self._params(body)
         check_answers(params.n, service.settings.max_answers)
         ready = await render_conversation(service, body)
-        call = Call(name, ready, params, service.context(request, body))
+        tier = choose(
+            service.settings.service_tiers, service.context(request, body), body.service_tier
+        )
+        if body.service_tier is not None:
+            shared["service_tier"] = tier.shown
+        if not tier.heard:
+            request.state.ignored = [*request.state.ignored, "service_tier"]
+        call = Call(name, ready, params, tier.context)
         body.n = params.n
         reply = ChatReply(body, shared, service.backend.tokenizer)
-        return await answer(service, request, body, [call], reply)
+        with about_messages():
+            return await answer(service, request, body, [call], reply)
 
     def _params(self, body: ChatRequest) -> SamplingParams:
         limit = body.most_tokens()

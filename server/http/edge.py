@@ -15,6 +15,7 @@ from jackfield.server.http.metrics import OTHER
 from jackfield.server.http.problem import Refusal, problem_of
 from jackfield.server.http.service import Service
 from jackfield.server.http.turns import Turns
+from jackfield.server.http.unheard import unheard
 
 OPEN_PATHS = ("/live", "/health", "/ready", "/version")
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -24,7 +25,8 @@ PER_TURN = 8
 
 
 class Edge:
-    """ASGI middleware. Sets `request_id`, `context` and `ignored` of the request's state."""
+    """ASGI middleware. Sets `request_id`, `context`, `ignored` and `unheard` of the
+    request's state."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -38,7 +40,7 @@ class Edge:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         name = given if SANE_ID.fullmatch(given) else f"req-{uuid4().hex}"
-        scope.setdefault("state", {}).update(request_id=name, ignored=[])
+        scope.setdefault("state", {}).update(request_id=name, ignored=[], unheard=[])
         reply, started = _Reply(send, name), perf_counter()
         with self._service.metrics.in_flight():
             try:
@@ -59,7 +61,8 @@ class Edge:
         """Who asks. Raises `RequestError` for somebody who is not known, or not welcome."""
         if scope["path"] in OPEN_PATHS:
             return ANYBODY
-        found = self._service.identity.who(caller_of(scope))
+        caller = caller_of(scope)
+        found = self._service.identity.who(caller)
         if found is None:
             raise Refusal(
                 "The API key is missing or wrong; send one as 'Authorization: Bearer KEY'.",
@@ -67,6 +70,7 @@ class Edge:
                 code="invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )
+        scope["state"]["unheard"] = unheard(caller, found)
         return found
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:

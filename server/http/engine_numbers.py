@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from jackfield.core.api.output import FinishReason
 from jackfield.server.http.backend import PATIENCE, Backend, Patience, trouble
-from jackfield.server.http.families import Families, by
+from jackfield.server.http.families import Families, Values, by
 
 if TYPE_CHECKING:
     from jackfield.core.engine.snapshot import Snapshot
@@ -22,7 +22,9 @@ TOTALS = (
     ("shared_tokens", "shared_tokens", "Positions that were there when an answer got a seat."),
     ("output_tokens", "output_tokens", "Tokens of answers."),
     ("admissions", "admissions", "Seats that were given, again or not."),
+    ("valve_admissions", "valve_admissions", "Of these, by the starvation valve."),
     ("preemptions", "preemptions", "Seats that were taken away."),
+    ("class_overflows", "class_overflows", "Requests that shared the class of the overflow."),
 )
 """Field of the snapshot, name, meaning."""
 HISTOGRAMS = (
@@ -87,6 +89,15 @@ class EngineNumbers(Collector):
         plugin = ("plugin",)
         rejected = by(now.rejections)
         yield make.counters("rejections", "Requests that a plugin refused.", plugin, rejected)
+        displaced = by(now.displacements)
+        yield make.counters("displacements", "Seats taken for others.", plugin, displaced)
+        decisions: Values = {
+            (action, name): count
+            for action, plugins in now.decisions.items()
+            for name, count in plugins.items()
+        }
+        labels = ("action", "plugin")
+        yield make.counters("decisions", "What was decided, by whom.", labels, decisions)
         yield make.counters("policy_stalls", "Plans left empty.", plugin, by(now.policy_stalls))
         yield make.counters("plugin_faults", "Faults of plugins.", plugin, by(now.faults))
 

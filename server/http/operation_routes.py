@@ -1,4 +1,4 @@
-"""What operators ask: life, health, readiness, version, metrics, why a request took its time."""
+"""What operators ask: life, health, readiness, version, metrics."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from jackfield import __version__
 from jackfield.server.http.backend import trouble
 from jackfield.server.http.json_text import dump
-from jackfield.server.http.problem import Problem, Refusal
+from jackfield.server.http.problem import Problem
 from jackfield.server.http.service import Service
 
 
@@ -45,21 +45,6 @@ class OperationRoutes:
     async def metrics(self, request: Request) -> Response:
         """In Prometheus' text format."""
         return Response(self._service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-    async def explain(self, request: Request) -> Response:
-        """Why a request waited, ran, lost its seat or ended, as far back as the log reaches."""
-        name = request.path_params["request_id"]
-        seen = self._service.owners.may_see(name, request.state.context)
-        decisions = await self._service.backend.explain(name) if seen else []
-        if not decisions:
-            raise Refusal(
-                f"Nothing is known of a request {name[:128]!r}; ask with the id of an answer, "
-                f"soon enough.",
-                status=404,
-                code="request_not_found",
-                param="request_id",
-            )
-        return _json({"id": name, "decisions": [one._asdict() for one in decisions]})
 
 
 def _json(found: dict[str, Any]) -> Response:

@@ -105,7 +105,7 @@ async def test_leaving_the_loop_aborts(slow: AsyncLLM) -> None:
         break
     await stream.aclose()
     await settled(slow)
-    reasons = [decision.reason for decision in slow.assembly.engine.explain("left")]
+    reasons = [decision.code for decision in slow.assembly.engine.explain("left")]
     assert reasons[-1] == "abort"
 
 

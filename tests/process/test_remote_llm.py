@@ -199,6 +199,24 @@ async def test_explain_tells_the_life_of_a_request(llm: RemoteLLM) -> None:
     assert await llm.explain("unheard of") == []
 
 
+async def test_requests_tell_who_is_there(llm: RemoteLLM, processes: Any) -> None:
+    deadline = llm.deadline(50.0)
+    context = RequestContext("t", "gold", 3, deadline, {"weight": "2"})
+    async with aclosing(llm.generate(TEXT, LONG, request_id="there", context=context)) as outputs:
+        await anext(outputs)
+        page = await llm.requests(tenant="t", state="running", limit=5)
+        (row,) = page.rows
+        assert (row.id, row.tenant, row.tier, row.priority, row.code) == (
+            "there", "t", "gold", 3, "order"
+        )  # fmt: skip
+        assert row.deadline is not None and 0 < row.deadline <= 50
+        assert page.counts == {"running": 1, "waiting": 0, "parked": 0}
+        assert (await llm.requests(tenant="other")).rows == []
+        assert [one.id for one in (await llm.requests(request_id="there")).rows] == ["there"]
+    await processes.until(lambda: not llm.metrics().running)
+    assert (await llm.requests()).rows == []
+
+
 async def test_metrics_count_what_was_done(llm: RemoteLLM, processes: Any) -> None:
     before = llm.metrics()
     await last(llm, [5, 6, 7], GREEDY)

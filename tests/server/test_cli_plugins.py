@@ -154,7 +154,7 @@ def test_schema(capsys: pytest.CaptureFixture[str], plain: Path) -> None:
         (("config", "show", "--config", "none.toml"), 2, "none.toml cannot be read"),
         (("config", "show", "--set", 'cache.stack=["pagd"]'), 3, "Did you mean 'paged'?"),
         (("plugins", "lst"), 2, "Did you mean 'list'? See 'jackfield plugins --help'."),
-        (("plugin",), 2, "Did you mean 'plugins'?"),
+        (("plugin",), 2, "Did you mean 'plugins'"),
         (("plugins", "list", "--jsn"), 2, "--jsn"),
     ],
 )

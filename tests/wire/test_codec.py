@@ -20,6 +20,7 @@ from jackfield.core.api import (
     errors,
 )
 from jackfield.core.engine.decisions import Action, Decision
+from jackfield.core.engine.listing import Query, RequestPage, RequestRow
 from jackfield.core.engine.messages import Delta, NewRequest, Rejection
 from jackfield.core.engine.snapshot import Quantiles, Snapshot
 from jackfield.core.engine.steps import TokenScore
@@ -43,6 +44,7 @@ from jackfield.core.wire.messages import (
     Abort,
     Add,
     Advanced,
+    Ask,
     Command,
     Deltas,
     Died,
@@ -52,6 +54,7 @@ from jackfield.core.wire.messages import (
     Heartbeat,
     Hello,
     Limits,
+    Listed,
     News,
     Refused,
     Shutdown,
@@ -64,8 +67,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=8)
 REAL = st.floats(allow_nan=False, allow_infinity=False)
 SNAPSHOT = Snapshot(
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, {"x": 1},
-    {"stop": 1}, {}, {"x": 2}, Quantiles(0.1, 0.2, 0.3), Quantiles(),
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, {"y": 1}, {"admit": {"fcfs": 2}}, 3,
+    {"x": 1}, {"stop": 1}, {}, {"x": 2}, Quantiles(0.1, 0.2, 0.3), Quantiles(),
     {"step_tokens": HistogramCounts([1, 2.5], [3, 4, 5], 6.5)},
 )  # fmt: skip
 PARAMS = st.builds(
@@ -229,11 +232,16 @@ def test_errors_that_are_defects_or_of_plugins_come_as_the_nearest_known_class()
     assert type(defect) is JackfieldError and str(defect) == "KeyError: 'x'"
 
 
+ROW = RequestRow(
+    "a", 0, "t", "gold", -1, "waiting", 2.5, 1.0, "no_seat", "no free seat", "core", 1, None, 3.5,
+    7, 0, 0, 16, 2, 0,
+)
 COMMANDS: list[Command] = [
     Start({"model": {"name": "x", "seed": 3}}, {"model.name": Origin(Layer.FLAG, "--model")}),
     Abort("a", None, FinishReason.ABORT),
     Abort("a", 3, FinishReason.STOP),
     Explain(7, "a"),
+    Ask(8, Query("waiting", "t", None, 5)),
     Shutdown(True),
 ]
 NEWS: list[News] = [
@@ -245,7 +253,8 @@ NEWS: list[News] = [
     Working("Loading", None),
     Advanced(3),
     Worked(),
-    Explained(7, [Decision(0.5, 3, "a", Action.ADMIT, "order", "fcfs")]),
+    Explained(7, [Decision(0.5, 3, "a", Action.ADMIT, "it was first", "fcfs", "order", 1)]),
+    Listed(8, RequestPage({"waiting": 1}, 0, 3, [ROW])),
     Heartbeat(1.5, SNAPSHOT),
     Died("why"),
 ]  # fmt: skip
