@@ -29,9 +29,11 @@ from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
 from jackfield.core.executors.loading import Loaded, Order, limits_for, load
 from jackfield.core.host.config import Config
+from jackfield.core.host.discover import Found
+from jackfield.core.host.manager import Manager
 from jackfield.core.host.ordering import Ordering
 from jackfield.core.host.sources import Resolved
-from jackfield.core.host.stack import Named, Stack, build_stack, load_model_class
+from jackfield.core.host.stack import Named, Stack, build_caches, load_model_class
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
@@ -90,11 +92,12 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     limits = limits_for(config, spec, device)
     clock = SystemClock()
     services = Services()
-    make_context = contexts(config, limits, clock, services)
-    stack = build_stack(config, make_context=make_context, origins=resolved.origins)
+    caches = build_caches(config, origins=resolved.origins)
+    owner = caches.by_axis[CacheAxis.ALLOCATOR][0].found
+    block_size = _block_size(owner, caches.manager, limits.max_model_len)
+    stack = caches.build(contexts(config, limits, clock, services, block_size))
     texts = load_texts(config, folder)
     dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
-    block_size = _block_size(stack, limits.max_model_len)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
     order = Order(folder, model_class, spec, kernels, block_size, device, dtype)
     loaded = load(order, config, progress)
@@ -110,19 +113,19 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
 
 
 def contexts(
-    config: Config, limits: Limits, clock: Clock, services: Services
+    config: Config, limits: Limits, clock: Clock, services: Services, block_size: int
 ) -> Callable[[str], PolicyContext]:
     """What each scheduler plugin is told of the engine, by the name of the plugin."""
 
     def make(name: str) -> PolicyContext:
-        return services.context(random.Random(f"{config.model.seed}:{name}"), clock, limits)
+        rng = random.Random(f"{config.model.seed}:{name}")
+        return services.context(rng, clock, limits, block_size)
 
     return make
 
 
-def _block_size(stack: Stack, max_model_len: int) -> int:
-    owner = stack.caches[CacheAxis.ALLOCATOR][0].found
-    implementations = stack.manager.implementations("layout")
+def _block_size(owner: Found, manager: Manager, max_model_len: int) -> int:
+    implementations = manager.implementations("layout")
     if not implementations:
         raise PluginContractError(f"{owner} owns the allocator but implements no layout hook")
     layout = implementations[0].call(max_model_len)

@@ -38,7 +38,7 @@ def kernel_report(resolved: Resolved) -> KernelReport:
     config = resolved.config
     device = choose_device(config.engine.device)
     dtype = choose_dtype(config.model.dtype, STORED, device)
-    make_context = contexts(config, Limits(1, 1, 1), SystemClock(), Services())
+    make_context = contexts(config, Limits(1, 1, 1), SystemClock(), Services(), BLOCK_SIZE)
     stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
     spec = KvSpec(HEADS, KV_HEADS, HEAD_DIM, dtype, BLOCK_SIZE)

@@ -3,6 +3,7 @@
 Nothing here imports torch; the kinds of plugins are described in their own modules.
 """
 
+from jackfield.core.api.acting import GATEWAY_HEADERS, PassedOn, passed_on
 from jackfield.core.api.advisor import (
     Event,
     EventKind,
@@ -18,6 +19,19 @@ from jackfield.core.api.advisor import (
     VictimView,
 )
 from jackfield.core.api.cache import CacheAxis, CacheLayout, CachePlugin
+from jackfield.core.api.claims import (
+    Bound,
+    Claim,
+    Edf,
+    Extent,
+    Fcfs,
+    NoCreditForIdle,
+    Rate,
+    StrictPriority,
+    WeightedFair,
+    WorkConserving,
+    counted_tokens,
+)
 from jackfield.core.api.errors import (
     CapacityError,
     CheckpointError,
@@ -95,6 +109,9 @@ __all__ = [
     "MAX_LOOKAHEAD", "OVERFLOW", "ClassState", "Discipline", "Event", "EventKind", "LoadView",
     "PlanBuilder", "PolicyConfig", "PolicyContext", "Predictor", "PrefillNeed", "Quota",
     "QuotaView", "Rank", "Shape", "StepView", "Verdict", "VerdictKind", "VictimView", "Work",
+    # what a policy claims
+    "Bound", "Claim", "Edf", "Extent", "Fcfs", "NoCreditForIdle", "Rate", "StrictPriority",
+    "WeightedFair", "WorkConserving", "counted_tokens",
     # caches
     "CacheAxis", "CacheLayout", "CachePlugin",
     # kernels
@@ -106,8 +123,8 @@ __all__ = [
     "API_VERSION", "KINDS", "PROJECT", "SPECIFICATIONS", "CacheHooks", "SchedulerHooks",
     "ServerHooks", "hookimpl", "hookspec",
     # requests and answers
-    "LOGPROB_FLOOR", "NO_LABELS", "Caller", "FinishReason", "Logprob", "RequestContext",
-    "RequestView", "SamplingParams", "Trust",
+    "GATEWAY_HEADERS", "LOGPROB_FLOOR", "NO_LABELS", "Caller", "FinishReason", "Logprob",
+    "PassedOn", "RequestContext", "RequestView", "SamplingParams", "Trust", "passed_on",
     # errors
     "CapacityError", "CheckpointError", "ConfigError", "ContextLengthExceeded",
     "EngineStoppedError", "JackfieldError", "ModelError", "ModelNotFound", "NeverFits",

@@ -58,7 +58,11 @@ _ACCEPT = Verdict(VerdictKind.ACCEPT)
 
 
 class LoadView(NamedTuple):
-    """How busy the engine is: counts of requests, tokens and blocks."""
+    """How busy the engine is: counts of requests, tokens and blocks.
+
+    in_flight: steps that were submitted and have not ended. queued: tenant -> requests of it that
+    wait or are parked; only those that have some. It follows the engine: copy what should last.
+    """
 
     now: float
     waiting: int
@@ -67,6 +71,8 @@ class LoadView(NamedTuple):
     waiting_tokens: int
     free_blocks: int
     total_blocks: int
+    in_flight: int
+    queued: Mapping[str, int]
 
 
 class StepView(NamedTuple):
@@ -107,15 +113,25 @@ class PrefillNeed(NamedTuple):
 
 
 class QuotaView(NamedTuple):
-    """The prompts that a step could work on, and how many positions the step has for them."""
+    """The prompts that a step could work on, and how many positions the step has for them.
+
+    waiting_tokens: known positions of all who wait; 0 when the next of them cannot be admitted in
+    this step, whatever quotas say, because no seat or too few blocks are free.
+    """
 
     now: float
     prefills: Sequence[PrefillNeed]
     tokens: int
+    waiting_tokens: int
 
 
 class VictimView(NamedTuple):
-    """A shortage: `need` blocks are missing. candidates: who may be preempted, oldest first."""
+    """A shortage: `need` blocks are missing.
+
+    candidates: who may be preempted, in the order in which the core would do it. When the oldest
+    running request is in need these are all others; else those that the stack puts behind the one
+    in need, and that have got a block further since they were preempted before.
+    """
 
     now: float
     need: int

@@ -24,7 +24,8 @@ class RequestContext(NamedTuple):
     """Who asks, and what they were promised. Filled once at the edge; immutable afterwards.
 
     tenant: the authenticated caller, never what the request body claims. priority: lower goes
-    first. deadline: engine clock, seconds; None = none. labels: free text for policies.
+    first. deadline: engine clock, seconds, as `LLM.deadline` makes it; None = none. labels: free
+    text for policies.
     """
 
     tenant: str = "default"
@@ -58,6 +59,11 @@ class RequestView(Protocol):
     @property
     def num_computed_tokens(self) -> int:
         """Positions whose keys and values are computed or planned; 0 after a preemption."""
+    @property
+    def num_prompt_tokens_left(self) -> int:
+        """Positions of the prompt that were never computed or planned, nor found in a cache. A
+        preemption does not change it.
+        """
     @property
     def num_preemptions(self) -> int: ...
     @property

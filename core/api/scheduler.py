@@ -37,6 +37,7 @@ class PolicyConfig(BaseModel):
 class Work(NamedTuple):
     """Tokens that were planned for one class in one step, by kind.
 
+    prefill: positions of prompts. decode: of answers. Neither counts what was computed before.
     recompute: positions computed again after a preemption; fairness should not bill them.
     cached: prompt positions that were found in a cache and not computed.
     """
@@ -48,7 +49,11 @@ class Work(NamedTuple):
 
     def plus(self, other: "Work") -> "Work":
         """The sum, kind by kind."""
-        return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        prefill, decode, cached, recompute = other
+        return Work(
+            self.prefill + prefill, self.decode + decode,
+            self.cached + cached, self.recompute + recompute,
+        )  # fmt: skip
 
 
 def _nothing_cached(request: RequestView) -> int:
@@ -70,10 +75,14 @@ class PolicyContext:
     that they would be shared if it were admitted now. Asked of the cache once per step and
     request, then remembered; asking touches nothing.
 
-    rekey(request): ask `Discipline.key` again at the next look at the queue. For a policy whose
-    order depends on what it learnt after the request was queued; ignored unless it waits.
+    rekey(request): ask `Discipline.classify` of all levels again, and `key` if the request waits,
+    at the next look at the queue or the next step. A request of another class moves there with
+    all that it counts for, whether it waits or runs; what it was charged stays where it was. For
+    a policy whose order depends on what it learnt later; ignored once the request has ended.
 
     predict: how long steps take; see `Predictor`.
+
+    block_size: positions that fit a block of the KV pool, which `LoadView` counts.
 
     The three services start to work when the engine is built, after all constructors.
     """
@@ -83,6 +92,7 @@ class PolicyContext:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    block_size: int
     cached_tokens: Callable[[RequestView], int] = _nothing_cached
     rekey: Callable[[RequestView], None] = _not_ordered
     predict: Predictor = NO_PREDICTION
@@ -128,6 +138,10 @@ class Discipline(Generic[S]):
 
     lookahead: how many requests `pick` chooses from, at most 64; below 2 it is not called.
 
+    adds_up: promises that the work of some steps may as well be charged at once. Then a class is
+    charged after 8 steps at the latest, and before it is asked or told anything else, which makes
+    many classes cheap; ranks lag that much behind.
+
     preempt_margin: how much lower the rank of a waiting request's class must be than that of a
     running one to take its seat; None = who runs is never displaced at this level. It may be a
     property of the instance. Compared are the first numbers of both ranks, at the first level
@@ -140,6 +154,7 @@ class Discipline(Generic[S]):
 
     Config: type[PolicyConfig] = PolicyConfig
     lookahead: ClassVar[int] = 0
+    adds_up: ClassVar[bool] = False
     preempt_margin: float | None = None
 
     def __init__(self, config: Any, context: PolicyContext) -> None:
@@ -149,6 +164,7 @@ class Discipline(Generic[S]):
     def classify(self, request: RequestView) -> Hashable:
         """The class of a request at this level. Called once when it starts to wait.
 
+        `PolicyContext.rekey` has it asked again, also while the request runs.
         Beyond `engine.max_classes` classes at one place, new ones share the class `OVERFLOW`.
         """
         return None
@@ -165,7 +181,8 @@ class Discipline(Generic[S]):
         """Order among sibling classes. Asked again only for classes that were touched.
 
         A class is touched when a request of it starts or stops waiting, when it is charged, or
-        when its `eligible_at` has come.
+        when its `eligible_at` has come. Classes of equal rank take turns: who was admitted from
+        last goes last.
         """
         return 0.0
 
@@ -190,12 +207,30 @@ class Discipline(Generic[S]):
         return 0
 
     def charge(self, cls: ClassState[S], work: Work) -> None:
-        """Work planned for the class in this step. Called at most once per class and step."""
+        """Work planned for the class in this step. Called at most once per class and step.
+
+        With `adds_up`: since the last call, and before anything else is asked or told of the class.
+        """
 
     def activate(self, cls: ClassState[S], active_min: S | None) -> None:
         """A class that had neither waiting nor running requests gets one.
 
-        active_min: the smallest `state` among its active siblings, None when there is none.
+        active_min: the smallest `state` among its active siblings; when there is none, that of
+        the sibling, or of this class itself, that was active last; None when none ever was.
+        """
+
+    def admitted(self, cls: ClassState[S], request: RequestView) -> None:
+        """A request of the class holds a seat from now on; `cls.running` counts it already.
+
+        Called once per admission, before anybody else is chosen, so that ranks asked later in the
+        same step know of it; also for a running request that `PolicyContext.rekey` has moved here,
+        and for all who run when the tree is built anew after another plugin's faults.
+        """
+
+    def left(self, cls: ClassState[S], request: RequestView) -> None:
+        """The counterpart of `admitted`: it has ended, lost its seat, or moved to another class.
+
+        Who is preempted leaves when its step is planned. `cls.running` no longer counts it.
         """
 
     def keep(self, request: RequestView, now: float) -> Rank:

@@ -118,7 +118,7 @@ def _engine(resolved: Resolved, running: int) -> Engine:
     limits = Limits(max(STEP_TOKENS, running), running, CONTEXT)
     clock = SystemClock()
     services = Services()
-    make_context = contexts(config, limits, clock, services)
+    make_context = contexts(config, limits, clock, services, BLOCK_SIZE)
     stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     blocks = running * -(-(len(PROMPT) + LONGEST) // BLOCK_SIZE + 1)
     settings = EngineSettings(

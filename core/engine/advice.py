@@ -72,6 +72,11 @@ class Advice:
         return sorted({advisor.plugin for advisor in asked if not advisor.guard.off})
 
     @property
+    def shaping(self) -> list[str]:
+        """Plugins that limit steps."""
+        return sorted({one.plugin for one in self._shape if not one.guard.off})
+
+    @property
     def planner(self) -> str | None:
         """The plugin that plans whole steps; None = the core does."""
         if not self._plan or self._plan[0].guard.off:
@@ -99,7 +104,8 @@ class Advice:
         """The tightest value of each field."""
         folded = NO_OPINION
         for advisor in self._shape:
-            folded = _tighten(folded, _ask(advisor, NO_OPINION, _shape, step))
+            answer = _ask(advisor, NO_OPINION, _shape, step)
+            folded = answer if folded is NO_OPINION else _tighten(folded, answer)
         return folded
 
     def quota(self, plan: QuotaView) -> dict[int, int]:
@@ -165,8 +171,11 @@ def _is_sound(verdict: Verdict) -> bool:
 
 
 def _shape(answer: Any) -> Shape:
-    if not isinstance(answer, Shape) or not all(v is None or _is_count(v) for v in answer):
+    if not isinstance(answer, Shape):
         raise OutOfContract(f"returned {shown(answer)}, not a Shape of counts")
+    for value in answer:
+        if value is not None and not _is_count(value):
+            raise OutOfContract(f"returned {shown(answer)}, not a Shape of counts")
     return answer
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from jackfield.core.api import Shape
 from jackfield.core.engine.planner import Planner
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 
 UNLIMITED = 2**31
@@ -33,11 +34,24 @@ class Caps(NamedTuple):
             reserve_blocks=shape.reserve_blocks or 0,
         )
 
+    def are_tighter(self, planner: Planner) -> bool:
+        """Whether policies make the step smaller than the core would."""
+        limits = planner.limits
+        fewest = min(self.tokens, self.prefill_tokens)
+        return fewest < limits.max_tokens or self.seqs < limits.max_seqs
+
     def fits(self, planner: Planner, request: Request, needed: int = 0) -> bool:
         """Whether there are blocks for an admission, `needed` others left aside."""
         reserve = self.reserve_blocks if planner.running else 0
         wanted = planner.admission_blocks(request) + reserve + needed
         return wanted <= planner.pool.num_free
+
+    def shortage(self, planner: Planner, request: Request) -> Code | None:
+        """Why there are no blocks for an admission; None = there are."""
+        if self.fits(planner, request):
+            return None
+        is_full = planner.admission_blocks(request) > planner.pool.num_free
+        return Code.NO_BLOCKS if is_full else Code.BLOCKS_RESERVED
 
 
 @dataclass(slots=True)
@@ -62,18 +76,18 @@ class Room:
 
 def admission_limit(
     planner: Planner, caps: Caps, left: Room, tokens: int, admitted: int, seats: int = 0
-) -> str | None:
+) -> Code | None:
     """Why nobody more can be admitted in this step; None = somebody can.
 
     left: what prompts before them leave, `tokens` of which are not promised yet. admitted: in
     this round, `seats` before it.
     """
     if not planner.seats_left:
-        return "no free seat"
+        return Code.NO_SEAT
     if tokens <= 0 or admitted >= left.seqs:
-        return "the step is full"
+        return Code.STEP_LIMITED if caps.are_tighter(planner) else Code.STEP_FULL
     if admitted + seats >= caps.new_seqs:
-        return "admissions of the step are limited"
+        return Code.ADMISSIONS_LIMITED
     return None
 
 

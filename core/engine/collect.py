@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jackfield.core.api import FinishReason
 from jackfield.core.engine.lifecycle import Lifecycle
 from jackfield.core.engine.messages import Delta
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request, Status
 from jackfield.core.engine.steps import Slice, StepPlan, StepResult, TokenScore
 from jackfield.core.engine.timings import timings_of
@@ -22,7 +23,8 @@ def collect(
             first = last
             continue
         if request.handle in result.failures:
-            lifecycle.end(request, FinishReason.ERROR, error=result.failures[request.handle])
+            reason = result.failures[request.handle]
+            lifecycle.end(request, FinishReason.ERROR, error=reason, code=Code.ANSWER_FAILED)
         else:
             found = [scores[i] for i in range(first, last)] if first in scores else ()
             if part.scores:
@@ -66,7 +68,7 @@ def _settle(
         delta.timings = timings_of(request, now)
     lifecycle.outbox.append(delta)
     if request.status is Status.PARKED and not request.unseen:
-        lifecycle.wake(request, "the step is collected")
+        lifecycle.wake(request, Code.STEP_COLLECTED, "the step is collected")
 
 
 def _until_stop(

@@ -1,27 +1,34 @@
 """Requests that wait for something else than a seat: parked, without seat or block."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from jackfield.core.engine.heap import LazyHeap
 from jackfield.core.engine.request import Request
+from jackfield.core.engine.tally import Tally
 
 Resume = Callable[[Request], None]
 
 
 class Gate(NamedTuple):
-    """Why a request is parked, who decided it, what happens when it is woken, and since when."""
+    """Why a request is parked, who decided it, what happens when it is woken, and since when.
+
+    until: when it is woken at the latest.
+    """
 
     reason: str
     plugin: str
     resume: Resume
     since: float
+    until: float = math.inf
 
 
 class Gates:
     """All parked requests. Each has a time at which it is woken, whatever else happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
         self._parked: dict[Request, Gate] = {}
         self._alarms: LazyHeap[Request] = LazyHeap()
 
@@ -33,13 +40,18 @@ class Gates:
 
     def park(self, request: Request, gate: Gate, until: float) -> None:
         """Hold the request until somebody wakes it, or until that time."""
-        self._parked[request] = gate
+        if request not in self._parked:
+            self._tally.add(request.context.tenant)
+        self._parked[request] = gate._replace(until=until)
         self._alarms.push(request, until)
 
     def remove(self, request: Request) -> Gate | None:
         """Take the request out without waking it; None if it is not parked."""
         self._alarms.remove(request)
-        return self._parked.pop(request, None)
+        gate = self._parked.pop(request, None)
+        if gate is not None:
+            self._tally.drop(request.context.tenant)
+        return gate
 
     def wake(self, request: Request) -> bool:
         """Resume the request now; False if it is not parked."""

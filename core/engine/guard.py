@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -69,6 +69,18 @@ class Guard:
             if perf_counter() - start > self._budget:
                 self._slow(hook, perf_counter() - start)
         return default
+
+    def each(self, hook: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
+        """Make many short calls whose answers do not matter; their time is taken as a whole."""
+        self._calls += len(calls)
+        start = perf_counter()
+        for arguments in calls:
+            try:
+                hook(*arguments)
+            except Exception as error:
+                self.fault(f"{_name(hook)} raised {shown(error)}")
+        if perf_counter() - start > self._budget:
+            self._slow(hook, perf_counter() - start)
 
     def fault(self, what: str) -> None:
         """Charge one fault to the plugin."""

@@ -1,5 +1,6 @@
 """A priority queue with removal: stale entries stay in the heap until it is worth a rebuild."""
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -35,6 +36,15 @@ class LazyHeap(Generic[T]):
         self._live[item] = ticket
         heappush(self._heap, (key, ticket, item))
         self._trim()
+
+    def push_all(self, items: Sequence[tuple[T, Any]]) -> None:
+        """Like `push` for each pair of item and key, in one go over the heap."""
+        for item, key in items:
+            ticket = next(self._counter)
+            self._live[item] = ticket
+            self._heap.append((key, ticket, item))
+        self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+        heapify(self._heap)
 
     def remove(self, item: T) -> None:
         """Forget the item; nothing happens if it is not there."""

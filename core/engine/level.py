@@ -18,7 +18,10 @@ from jackfield.core.engine.rank import LAST, Sortable, sortable
 from jackfield.core.engine.request import Request
 
 NEUTRAL: Sortable = (0.0,)
-METHODS = ("classify", "key", "rank", "charge", "activate", "keep", "eligible_at", "pick")
+METHODS = (
+    "classify", "key", "rank", "charge", "activate", "admitted", "left", "keep", "eligible_at",
+    "pick",
+)  # fmt: skip
 
 
 class Level:
@@ -42,7 +45,11 @@ class Level:
         self.keys = "key" in overrides
         self.ranks = "rank" in overrides
         self.charges = "charge" in overrides
+        self.adds_up = self.charges and discipline.adds_up is True
         self.activates = "activate" in overrides
+        self._admits = "admitted" in overrides
+        self._leaves = "left" in overrides
+        self.seats = self._admits or self._leaves
         self.keeps = "keep" in overrides
         self.shapes = "eligible_at" in overrides
         self.lookahead = self._lookahead(discipline) if "pick" in overrides else 0
@@ -117,6 +124,31 @@ class Level:
         """Bill a class."""
         self.guard.call(None, self._discipline.charge, cls, work)
 
+    def charge_all(self, bills: Sequence[tuple[ClassState[Any], Work]]) -> None:
+        """Bill many classes, each once; a fault with one is no matter of the others."""
+        self.guard.each(self._discipline.charge, bills)
+
+    def ranks_of(self, classes: Sequence[ClassState[Any]], now: float) -> list[Sortable]:
+        """Order among these classes. Many are asked in one go, and one by one after a fault."""
+        found = self.guard.ask(None, _sortable_all, self._ranks, classes, now)
+        if found is None or len({*map(len, found), self._width.get("rank", len(found[0]))}) > 1:
+            return [self.rank(cls, now) for cls in classes]
+        return found
+
+    def _ranks(self, classes: Sequence[ClassState[Any]], now: float) -> list[Rank]:
+        rank = self._discipline.rank
+        return [rank(cls, now) for cls in classes]
+
+    def admitted(self, cls: ClassState[Any], request: Request) -> None:
+        """Tell the discipline that somebody of the class holds a seat."""
+        if self._admits:
+            self.guard.call(None, self._discipline.admitted, cls, request.view)
+
+    def left(self, cls: ClassState[Any], request: Request) -> None:
+        """Tell the discipline that somebody of the class holds its seat no longer."""
+        if self._leaves:
+            self.guard.call(None, self._discipline.left, cls, request.view)
+
     def activate(self, cls: ClassState[Any], siblings: Iterable[ClassState[Any]]) -> None:
         """Tell the discipline that a class comes back."""
         states = [sibling.state for sibling in siblings if sibling.state is not None]
@@ -135,11 +167,15 @@ class Level:
         return rank
 
 
-def _sortable(answer: Rank) -> Sortable | None:
+def _sortable(answer: Rank) -> Sortable:
     rank = sortable(answer)
     if rank is None:
         raise OutOfContract(f"returned {shown(answer)}, which is no rank")
     return rank
+
+
+def _sortable_all(answers: list[Rank]) -> list[Sortable]:
+    return [_sortable(answer) for answer in answers]
 
 
 def _hashable(key: Hashable) -> Hashable:

@@ -1,7 +1,7 @@
 """Moves of requests between the queues, each with its reason in the log."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 from jackfield.core.api import (
     Event,
@@ -20,7 +20,9 @@ from jackfield.core.engine.messages import Delta, Rejection
 from jackfield.core.engine.metrics import Metrics
 from jackfield.core.engine.outcome import Outcome, Preemption
 from jackfield.core.engine.planner import Planner
+from jackfield.core.engine.reasons import ADMITTED, Code, why_waits
 from jackfield.core.engine.request import Request, Status
+from jackfield.core.engine.tally import Tally
 from jackfield.core.engine.timings import Timings, timings_of
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
@@ -28,6 +30,11 @@ from jackfield.core.engine.valve import Valve
 EVENT_OF = {
     FinishReason.ABORT: EventKind.ABORTED,
     FinishReason.ERROR: EventKind.FAILED,
+}
+ENDED = {
+    FinishReason.STOP: "a stop token or text ended it",
+    FinishReason.LENGTH: "it has all the tokens it may have",
+    FinishReason.ABORT: "the caller gave it up",
 }
 BY_ITSELF = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 SOON = 1e-3
@@ -45,18 +52,23 @@ class Lifecycle:
         clock: Clock,
         log: DecisionLog,
         park_timeout: float,
+        tally: Tally,
+        in_flight: Sized,
     ) -> None:
         self.planner = planner
         self.tree = tree
         self.valve = valve
-        self.gates = Gates()
+        self.gates = Gates(tally)
         self.metrics = Metrics(Distributions(planner.limits.max_model_len))
         self.outbox: list[Delta] = []
         self.ended: list[Request] = []
+        self.head_waits: Code | None = None
         self._advice = advice
         self._clock = clock
         self._log = log
         self._park_timeout = park_timeout
+        self._tally = tally
+        self._in_flight = in_flight
         self._events: list[Event] = []
 
     def load(self, now: float) -> LoadView:
@@ -70,6 +82,8 @@ class Lifecycle:
             waiting_tokens=self.valve.num_tokens,
             free_blocks=pool.num_free,
             total_blocks=pool.num_blocks,
+            in_flight=len(self._in_flight),
+            queued=self._tally.counts,
         )
 
     def arrive(self, requests: Sequence[Request]) -> None:
@@ -85,7 +99,6 @@ class Lifecycle:
     def _apply(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
         if verdict.kind is VerdictKind.REJECT:
             self.metrics.rejections[plugin] += 1
-            self.note(request, Action.REJECT, verdict.code, plugin)
             self._reject(request, verdict, plugin)
         elif verdict.kind is VerdictKind.DEFER:
             self._defer(request, verdict, plugin, now)
@@ -98,31 +111,37 @@ class Lifecycle:
         most = max(verdict.max_tokens or 1, request.params.min_tokens)
         if most < request.max_tokens:
             request.shorten(most)
-            self.note(request, Action.DEGRADE, f"{verdict.code}: at most {most} tokens", plugin)
+            reason = f"{verdict.code}: at most {most} tokens"
+            self.note(request, Action.DEGRADE, reason, plugin, verdict.code)
 
     def _reject(self, request: Request, verdict: Verdict, plugin: str) -> None:
         when = f"; try again in {verdict.retry_after:.3g} s" if verdict.retry_after > 0 else ""
         error = f"refused by {plugin}: {verdict.code}{when}"
+        self.note(request, Action.REJECT, error, plugin, verdict.code)
         delta = Delta(request.id, request.index, ())
         delta.rejection = Rejection(verdict.code, verdict.retry_after)
         kind = EventKind.REJECTED
-        self.end(request, FinishReason.ERROR, error=error, kind=kind, delta=delta)
+        code = Code.REJECTED
+        self.end(request, FinishReason.ERROR, error=error, code=code, kind=kind, delta=delta)
 
     def _defer(self, request: Request, verdict: Verdict, plugin: str, now: float) -> None:
         since = request.arrival
         if now - since > self._park_timeout:
             error = f"deferred by {plugin} for more than {self._park_timeout:g} s: {verdict.code}"
-            self.end(request, FinishReason.ERROR, error=error)
+            code = Code.DEFERRED_TOO_LONG
+            self.end(request, FinishReason.ERROR, error=error, code=code)
             return
         until = min(max(verdict.until, now + SOON), since + self._park_timeout + SOON)
-        self.park(request, verdict.code, plugin, until, ask=True)
+        reason = f"{verdict.code}: it is asked again in {until - now:.3g} s"
+        self.park(request, verdict.code, reason, plugin, until, ask=True)
 
     def enter(self, request: Request) -> None:
         """Nothing keeps the request but, perhaps, the prompt of its group."""
         group = request.group
         if group is not None and group.awaits_prompt(request):
             until = self._clock.now() + self._park_timeout
-            self.park(request, "another answer computes the prompt", CORE, until)
+            reason = "another answer computes the prompt"
+            self.park(request, Code.AWAITS_PROMPT, reason, CORE, until)
             return
         self.wait(request)
 
@@ -130,62 +149,91 @@ class Lifecycle:
         """The request queues for a seat."""
         if request.status is not Status.WAITING:
             request.move(Status.WAITING)
-        self.tree.push(request, self._clock.now())
+        request.since = now = self._clock.now()
+        self.tree.push(request, now)
         self.valve.push(request)
 
     def park(
-        self, request: Request, reason: str, plugin: str, until: float, *, ask: bool = False
+        self,
+        request: Request,
+        code: str,
+        reason: str,
+        plugin: str,
+        until: float,
+        *,
+        ask: bool = False,
     ) -> None:
         """Hold the request outside the queue; `ask`: the advisors judge it again when woken."""
         request.move(Status.PARKED)
+        request.since = self._clock.now()
         resume = (lambda woken: self.arrive([woken])) if ask else self.wait
         self.gates.park(request, Gate(reason, plugin, resume, request.arrival), until)
-        self.note(request, Action.PARK, reason, plugin)
+        self.note(request, Action.PARK, reason, plugin, code)
 
-    def wake(self, request: Request, reason: str) -> None:
+    def wake(self, request: Request, code: Code, reason: str) -> None:
         """What the request waited for has come."""
         gate = self.gates.why(request)
         if gate is not None:
-            self.note(request, Action.WAKE, reason, gate.plugin)
+            self.note(request, Action.WAKE, reason, gate.plugin, code)
             self.gates.wake(request)
 
     def wake_due(self) -> None:
         """Wake all whose time has come."""
         for request in self.gates.due(self._clock.now()):
-            self.wake(request, "its time has come")
+            self.wake(request, Code.TIME_CAME, "its time has come")
 
     def planned(self, outcome: Outcome) -> None:
         """Bookkeeping after a step was planned."""
         self.metrics.recomputed_tokens += outcome.recomputed
+        now = self._clock.now()
         for request, by, plugin in outcome.admitted:
             self.metrics.admissions += 1
-            self.metrics.valve_admissions += by == "valve"
+            self.metrics.valve_admissions += by is Code.VALVE
+            request.since = now
             self.metrics.shared_tokens += request.num_cached
             if request.admitted_at is None:
-                request.admitted_at = self._clock.now()
+                request.admitted_at = now
                 request.first_cached = request.num_cached
             self._event(EventKind.ADMITTED, request)
-            self.note(request, Action.ADMIT, by, plugin)
+            self.note(request, Action.ADMIT, ADMITTED[by], plugin, by)
         for preemption in outcome.preempted:
             self._preempted(preemption)
-        if outcome.waits is not None and len(self.tree):
-            head = self.tree.head(self._clock.now())
-            if head is not None:
-                self.note(head, Action.WAIT, outcome.waits, CORE)
+        self.head_waits = outcome.waits
+        head = outcome.head
+        if outcome.waits is not None and head is not None and head.status is Status.WAITING:
+            self._waits_on(head, outcome.waits)
         for held in self.tree.held_lately():
             if held.request.status is Status.WAITING:
-                self.note(held.request, Action.WAIT, held.reason, held.plugin)
+                code = Code.HELD_BACK
+                self.note(held.request, Action.WAIT, held.reason, held.plugin, code)
+
+    def _waits_on(self, head: Request, code: Code) -> None:
+        """Asked after every step, so that the sentence is made only for news."""
+        if not self._log.waits_on(head.id, head.index, code):
+            reason = why_waits(code, head, self.planner)
+            self.note(head, Action.WAIT, reason, self.limiter(code), code)
+
+    def limiter(self, code: Code) -> str:
+        """Whose decision it is that the first of the queue waits."""
+        if code is Code.NOT_CHOSEN:
+            return self._advice.planner or CORE
+        if code in (Code.ADMISSIONS_LIMITED, Code.BLOCKS_RESERVED, Code.STEP_LIMITED):
+            return "+".join(self._advice.shaping) or CORE
+        return CORE
 
     def _preempted(self, preemption: Preemption) -> None:
-        request, plugin, reason = preemption
+        request, plugin, reason, code = preemption
         self.metrics.preemptions += 1
+        if code is Code.DISPLACED:
+            self.metrics.displacements[plugin] += 1
         self.tree.leave(request)
         self._event(EventKind.PREEMPTED, request)
-        self.note(request, Action.PREEMPT, reason, plugin)
+        self.note(request, Action.PREEMPT, reason, plugin, code)
         self._release_group(request)
         if request.unseen:
             # It may not be planned before that step is collected, however long that takes.
-            self.park(request, "a step that samples for it is in flight", CORE, math.inf)
+            reason = "a step that samples for it is in flight"
+            self.park(request, Code.AWAITS_STEP, reason, CORE, math.inf)
         else:
             self.wait(request)
 
@@ -204,7 +252,7 @@ class Lifecycle:
     def _wake_member(self, member: Request) -> None:
         gate = self.gates.why(member)
         if gate is not None and gate.plugin == CORE:
-            self.wake(member, "the prompt is computed")
+            self.wake(member, Code.PROMPT_READY, "the prompt is computed")
 
     def end(
         self,
@@ -214,6 +262,7 @@ class Lifecycle:
         tokens: Sequence[int] = (),
         stop: int | None = None,
         error: str | None = None,
+        code: Code | None = None,
         kind: EventKind | None = None,
         delta: Delta | None = None,
     ) -> None:
@@ -221,8 +270,11 @@ class Lifecycle:
         self._detach(request)
         request.move(Status.FINISHED)
         request.finish, request.failure = finish, error
-        action = Action.FAIL if error else Action.FINISH
-        self.note(request, action, error or finish.value, CORE)
+        if error is None:
+            self.note(request, Action.FINISH, ENDED[finish], CORE, finish.value)
+        else:
+            assert code is not None, "a failure has a code"
+            self.note(request, Action.FAIL, error, CORE, code)
         self._event(kind or EVENT_OF.get(finish, EventKind.FINISHED), request)
         base = delta or Delta(request.id, request.index, tokens)
         base.finish, base.stop, base.error = finish, stop, error
@@ -260,17 +312,20 @@ class Lifecycle:
             self.tree.leave(request)
             self.planner.release(request)
 
-    def note(self, request: Request, action: Action, reason: str, plugin: str) -> None:
+    def note(
+        self, request: Request, action: Action, reason: str, plugin: str, code: str
+    ) -> None:
         """Write the reason of a decision down."""
-        decision = Decision(
-            self._clock.now(), self.planner.number, request.id, action, reason, plugin
-        )
+        now, step = self._clock.now(), self.planner.number
+        decision = Decision(now, step, request.id, action, reason, plugin, code, request.index)
+        request.decision = decision
         self._log.add(decision)
 
     def arrived(self, request: Request) -> None:
         """The request is known to the engine."""
         self._event(EventKind.ARRIVED, request)
-        self.note(request, Action.ARRIVE, f"{len(request.prompt)} prompt tokens", CORE)
+        reason = f"{len(request.prompt)} prompt tokens"
+        self.note(request, Action.ARRIVE, reason, CORE, Code.ARRIVED)
 
     def _event(self, kind: EventKind, request: Request) -> None:
         if self._advice.wants_events:

@@ -25,9 +25,11 @@ from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.metrics import Metrics
 from jackfield.core.engine.planner import Limits, Planner
 from jackfield.core.engine.policies import Policies
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request, Status
 from jackfield.core.engine.schedule import Scheduler
 from jackfield.core.engine.steps import Executor, StepPlan
+from jackfield.core.engine.tally import Tally
 from jackfield.core.engine.tree import TreeLimits, WaitingTree
 from jackfield.core.engine.valve import Valve
 from jackfield.core.kv.pool import BlockPool
@@ -85,11 +87,14 @@ class Engine:
             TreeLimits(settings.park_timeout, settings.class_idle_seconds, settings.max_classes),
         )
         policies.services.bind(planner, tree)
-        valve = Valve(settings.starvation_share)
+        tally = Tally()
+        self._in_flight: deque[InFlight] = deque()
+        valve = Valve(settings.starvation_share, tally)
         self.log = DecisionLog(settings.decision_log)
         self.lifecycle = Lifecycle(
-            planner, tree, valve, policies.advice, clock, self.log, settings.park_timeout
-        )
+            planner, tree, valve, policies.advice, clock, self.log, settings.park_timeout, tally,
+            self._in_flight,
+        )  # fmt: skip
         self._scheduler = Scheduler(planner, tree, valve, policies.advice, self.lifecycle.load)
         door = DoorLimits(
             settings.vocab_size, limits.max_model_len, pool.num_tokens, pool.block_size
@@ -104,7 +109,6 @@ class Engine:
         self._random = random.Random(settings.seed)
         self._requests: dict[str, list[Request]] = {}
         self._arrivals: list[Request] = []
-        self._in_flight: deque[InFlight] = deque()
         self._next_handle = 0
         self._stopped: str | None = None
         self._reported: set[Guard] = set()
@@ -236,7 +240,7 @@ class Engine:
                 self.log.add(
                     Decision(
                         self._clock.now(), self._planner.number, "", Action.FAULT, reason,
-                        guard.plugin,
+                        guard.plugin, Code.SWITCHED_OFF,
                     )
                 )  # fmt: skip
 
@@ -295,7 +299,8 @@ class Engine:
                 masks[request.handle] = request.binder.banned(request.output)
             except Exception as error:
                 reason = f"its late binding raised {type(error).__name__}: {error}"
-                self.lifecycle.end(request, FinishReason.ERROR, error=reason)
+                code = Code.BINDING_FAILED
+                self.lifecycle.end(request, FinishReason.ERROR, error=reason, code=code)
         return masks
 
     def _collect(self) -> None:
@@ -329,7 +334,8 @@ class Engine:
         seated = [r for r in self._planner.running.values() if r.handle in joined]
         for request in dict.fromkeys([*requests, *seated]):
             if not request.is_done:
-                self.lifecycle.end(request, FinishReason.ERROR, error=reason)
+                code = Code.STEP_FAILED
+                self.lifecycle.end(request, FinishReason.ERROR, error=reason, code=code)
         if isinstance(error, EngineStoppedError):
             self._stop(str(error))
 
@@ -338,7 +344,8 @@ class Engine:
         for members in list(self._requests.values()):
             for request in members:
                 if not request.is_done:
-                    self.lifecycle.end(request, FinishReason.ERROR, error=self._stopped)
+                    error, code = self._stopped, Code.ENGINE_STOPPED
+                    self.lifecycle.end(request, FinishReason.ERROR, error=error, code=code)
         self._in_flight.clear()
 
     def _forget_ended(self) -> None:
@@ -348,6 +355,10 @@ class Engine:
             if not members:
                 del self._requests[request.id]
         self.lifecycle.ended.clear()
+
+    def requests(self) -> list[Request]:
+        """All answers that have not ended."""
+        return [request for members in self._requests.values() for request in members]
 
     def explain(self, request_id: str) -> list[Decision]:
         """Why the request waited, ran, lost its seat or ended; oldest first."""

@@ -54,6 +54,7 @@ class Metrics:
     included. computed_prompt_tokens, cached_prompt_tokens: where the prompts of answers
     came from that have a first token; together their length. shared_tokens:
     positions that were there, at every admission. rejections: plugin -> requests that it refused.
+    displacements: plugin -> seats that it took for a waiting request; preemptions hold them too.
     """
 
     distributions: Distributions
@@ -67,6 +68,7 @@ class Metrics:
     admissions: int = 0
     valve_admissions: int = 0
     preemptions: int = 0
+    displacements: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
     failed_steps: int = 0

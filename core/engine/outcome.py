@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 
 
@@ -12,13 +13,14 @@ class Preemption(NamedTuple):
     request: Request
     plugin: str
     reason: str = "memory is short"
+    code: Code = Code.MEMORY_SHORT
 
 
 class Admission(NamedTuple):
     """Who got a seat, by what, and in whose order."""
 
     request: Request
-    by: str
+    by: Code
     plugin: str
 
 
@@ -26,13 +28,15 @@ class Admission(NamedTuple):
 class Outcome:
     """For the log, the events and the queues.
 
-    waits: why the head of the queue was not admitted; None when nobody waits on. recomputed:
+    waits: why the head of the queue was not admitted; None when nobody waits on. head: who that
+    is, when it may be another one than before. recomputed:
     granted positions that were computed before. stalled: a policy left the step empty although
     somebody could run; the core has planned it.
     """
 
     admitted: list[Admission] = field(default_factory=list)
     preempted: list[Preemption] = field(default_factory=list)
-    waits: str | None = None
+    waits: Code | None = None
+    head: Request | None = None
     recomputed: int = 0
     stalled: bool = False

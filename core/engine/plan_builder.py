@@ -6,6 +6,7 @@ from jackfield.core.api import RequestView
 from jackfield.core.engine.caps import Caps
 from jackfield.core.engine.outcome import Admission, Outcome, Preemption
 from jackfield.core.engine.planner import Planner
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
@@ -124,7 +125,7 @@ class StepBuilder:
         if not self._caps.fits(self._planner, request):
             return False
         self._seat(request)
-        self._outcome.admitted.append(Admission(request, "plan", self._plugin))
+        self._outcome.admitted.append(Admission(request, Code.PLAN, self._plugin))
         return True
 
     def preempt(self, handle: int) -> bool:
@@ -137,7 +138,7 @@ class StepBuilder:
         if self._planner.is_granted(request):
             self._slices -= 1
         self._planner.preempt(request)
-        self._outcome.preempted.append(Preemption(request, self._plugin, CHOSEN))
+        self._outcome.preempted.append(Preemption(request, self._plugin, CHOSEN, Code.PLAN))
         return True
 
     def _runner(self, handle: int) -> Request | None:

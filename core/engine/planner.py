@@ -1,6 +1,6 @@
 """The only writer of seats, blocks and progress. A step is built here, and undone here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jackfield.core.engine.group import shared_blocks
@@ -70,6 +70,16 @@ class Planner:
         found = dict.fromkeys(self._decodes.values(), (0, 1))
         found.update((chunk.request, (chunk.length, 0)) for chunk in self._chunks.values())
         return found
+
+    @property
+    def decodes(self) -> Iterable[Request]:
+        """Whose last sampled token the step being built computes."""
+        return self._decodes.values()
+
+    @property
+    def chunks(self) -> Iterable[Chunk]:
+        """Known tokens that the step being built computes."""
+        return self._chunks.values()
 
     @property
     def is_empty(self) -> bool:

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from jackfield.core.api import FinishReason, RequestContext, SamplingParams
+from jackfield.core.engine.decisions import Decision
 
 if TYPE_CHECKING:
     from jackfield.core.engine.group import Group
@@ -41,15 +42,17 @@ class Request:
     blocks. `unseen` tokens are sampled in steps that have not been collected. `ends` holds all
     ids that end it, `limit` is the longest it gets. `fed` is the position of the token that the
     device sampled last on its seat. `first_cached` is `num_cached` of the first seat. `told` is
-    `num_preemptions` when timings were handed over last, -1 before.
+    `num_preemptions` when timings were handed over last, -1 before. `since` is when it got its
+    status, `decision` the last that was recorded of it.
     """
 
     __slots__ = (
-        "admitted_at", "arrival", "banned", "binder", "blocks", "computed", "context", "ends",
-        "eos_ids", "failure", "fed", "finish", "first_cached", "first_token_at", "group", "handle",
-        "id", "index", "last_token_at", "leaf", "limit", "max_tokens", "num_cached",
+        "admitted_at", "arrival", "banned", "binder", "blocks", "computed", "context", "decision",
+        "ends", "eos_ids", "failure", "fed", "finish", "first_cached", "first_token_at", "group",
+        "handle", "id", "index", "last_token_at", "leaf", "limit", "max_tokens", "num_cached",
         "num_preemptions", "output", "params", "progress_mark", "prompt", "prompt_scores",
-        "recompute_until", "room", "seat", "seed", "status", "told", "total", "unseen", "view",
+        "recompute_until", "room", "seat", "seed", "since", "status", "told", "total", "unseen",
+        "view",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +76,8 @@ class Request:
         self.params = params
         self.context = context
         self.arrival = arrival
+        self.since = arrival
+        self.decision: Decision | None = None
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
@@ -126,6 +131,11 @@ class Request:
         """The answer has at most so many tokens; before anything of it is planned."""
         self.max_tokens = max_tokens
         self.limit = len(self.prompt) + max_tokens
+
+    @property
+    def prompt_left(self) -> int:
+        """Positions of the prompt that were never planned."""
+        return max(len(self.prompt) - max(self.computed, self.recompute_until), 0)
 
     def again(self, length: int) -> int:
         """How many of the next positions were computed before, and lost in a preemption."""
@@ -196,6 +206,10 @@ class View:
     @property
     def num_computed_tokens(self) -> int:
         return self._request.computed
+
+    @property
+    def num_prompt_tokens_left(self) -> int:
+        return self._request.prompt_left
 
     @property
     def num_preemptions(self) -> int:

@@ -7,10 +7,11 @@ from jackfield.core.engine.advice import NO_OPINION, Advice
 from jackfield.core.engine.caps import UNLIMITED, Caps, Room, admission_limit
 from jackfield.core.engine.decisions import CORE
 from jackfield.core.engine.displacement import victims_for
-from jackfield.core.engine.node import Node, leaf_of
+from jackfield.core.engine.node import Leaf, leaf_of
 from jackfield.core.engine.outcome import Admission, Outcome, Preemption
 from jackfield.core.engine.plan_builder import StepBuilder
 from jackfield.core.engine.planner import Planner
+from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 from jackfield.core.engine.standing import worst_first
 from jackfield.core.engine.tree import WaitingTree
@@ -37,6 +38,7 @@ class Scheduler:
         self._advice = advice
         self._load = load
         self._caps = self._caps_of(NO_OPINION)
+        self._waits: Code | None = None
         self._neglected = 0
 
     def plan(self, now: float) -> Outcome:
@@ -50,7 +52,7 @@ class Scheduler:
             caps = self._caps_of(self._advice.shape(view))
             if owner is not None:
                 if self._by_hand(now, view, caps, owner, outcome):
-                    return self._charged(outcome)
+                    return self._charged(now, outcome)
                 decodes, prompts = self._split()
         if self._tree.displaces and self._displace(now, caps, outcome):
             decodes, prompts = self._split()
@@ -59,11 +61,16 @@ class Scheduler:
             outcome.stalled = True
             decodes, prompts = self._split()
             self._fill(now, self._caps, decodes, prompts, outcome, advised=False)
-        return self._charged(outcome)
+        return self._charged(now, outcome)
 
-    def _charged(self, outcome: Outcome) -> Outcome:
+    def _charged(self, now: float, outcome: Outcome) -> Outcome:
+        is_news = self._tree.changed or self._tree.shapes or outcome.waits is not self._waits
+        if outcome.waits is not None and is_news:
+            outcome.head = self._tree.head(now)
+            self._tree.changed = False
+        self._waits = outcome.waits
         if self._tree.charges:
-            self._tree.charge(self._work())
+            self._tree.charge(self._planner.decodes, self._chunk_work())
         return outcome
 
     def _caps_of(self, shape: Shape) -> Caps:
@@ -88,7 +95,7 @@ class Scheduler:
         done = self._advice.plan(view, builder)
         builder.close()
         if done and not self._planner.is_empty:
-            outcome.waits = "it was not chosen" if len(self._tree) else None
+            outcome.waits = Code.NOT_CHOSEN if len(self._tree) else None
             oldest = self._planner.oldest
             served = oldest is None or self._planner.is_granted(oldest)
             self._neglected = 0 if served else self._neglected + 1
@@ -113,8 +120,8 @@ class Scheduler:
             load=self._load(now),
             number=self._planner.number,
             decodes=len(decodes),
-            context_tokens=sum(request.computed for request in decodes),
-            prefill_backlog=sum(request.need for request in prompts),
+            context_tokens=sum([request.computed for request in decodes]),  # a list is faster
+            prefill_backlog=sum([request.need for request in prompts]),
         )
 
     def _fill(
@@ -131,15 +138,15 @@ class Scheduler:
         short = len(outcome.preempted) > preempted
         room = Room.of(self._planner, caps)
         if short:
-            outcome.waits = "memory is short"
+            outcome.waits = Code.MEMORY_SHORT
             prompts = [request for request in prompts if request.handle in self._planner.running]
-        limits = self._quota(now, prompts, room) if advised else {}
+        limits = self._quota(now, prompts, caps, room, outcome) if advised else {}
         if not short:
             # What the quota takes from running prompts is there for those who wait.
             left = room.after(prompts, limits)
             admitted = self._admissions(now, caps, left, outcome, advised)
             if advised and admitted:
-                limits |= self._quota(now, admitted, left)
+                limits |= self._quota(now, admitted, caps, left, outcome)
             prompts = prompts + admitted
         self._grant_prompts(prompts, limits, caps, room, outcome)
 
@@ -205,38 +212,38 @@ class Scheduler:
                 break
             request, by = self._next(now, advised)
             if request is None:
-                outcome.waits = "nobody may be admitted yet"
+                outcome.waits = Code.HELD_BACK
                 break
-            if not caps.fits(self._planner, request):
-                outcome.waits = "no free blocks"
+            outcome.waits = caps.shortage(self._planner, request)
+            if outcome.waits is not None:
                 break
             self._take(request, by, outcome)
             admitted.append(request)
             tokens -= request.need
         return admitted
 
-    def _next(self, now: float, advised: bool) -> tuple[Request | None, str]:
+    def _next(self, now: float, advised: bool) -> tuple[Request | None, Code]:
         if not advised:
-            return self._oldest(now), "fallback"
+            return self._oldest(now), Code.FALLBACK
         if self._valve.is_open:
-            return self._oldest(now), "valve"
-        return self._tree.head(now), "order"
+            return self._oldest(now), Code.VALVE
+        return self._tree.head(now), Code.ORDER
 
     def _oldest(self, now: float) -> Request | None:
         """Of those who may be admitted; somebody waits."""
         return self._tree.oldest(now) if self._tree.shapes else self._valve.oldest
 
     def _take(
-        self, request: Request, by: str, outcome: Outcome, *, keeps_credit: bool = False
+        self, request: Request, by: Code, outcome: Outcome, *, keeps_credit: bool = False
     ) -> None:
-        plugin = leaf_of(request).orderer if by == "order" else CORE
+        plugin = leaf_of(request).orderer if by is Code.ORDER else CORE
         self._seat(request, keeps_credit=keeps_credit)
         outcome.admitted.append(Admission(request, by, plugin))
 
     def _seat(self, request: Request, *, keeps_credit: bool) -> None:
+        self._planner.admit(request)
         self._tree.admit(request)
         self._valve.admitted(request, keeps_credit=keeps_credit)
-        self._planner.admit(request)
 
     def _displace(self, now: float, caps: Caps, outcome: Outcome) -> bool:
         """Give seats to the heads of the queue that running requests of a worse rank hold."""
@@ -249,18 +256,29 @@ class Scheduler:
             for victim, level in chosen:
                 planner.preempt(victim)
                 reason = f"{head.id} goes first by more than the margin"
-                outcome.preempted.append(Preemption(victim, level.name, reason))
-            self._take(head, "order", outcome, keeps_credit=True)
+                outcome.preempted.append(Preemption(victim, level.name, reason, Code.DISPLACED))
+            self._take(head, Code.ORDER, outcome, keeps_credit=True)
         return bool(outcome.preempted)
 
-    def _quota(self, now: float, prompts: list[Request], room: "Room") -> dict[int, int]:
+    def _quota(
+        self, now: float, prompts: list[Request], caps: Caps, room: "Room", outcome: Outcome
+    ) -> dict[int, int]:
         if not prompts or not self._advice.wants_quota:
             return {}
         needs = tuple(PrefillNeed(request.view, request.need) for request in prompts)
-        limits = self._advice.quota(QuotaView(now, needs, room.tokens))
+        waiting = self._valve.num_tokens if self._admits(now, caps, outcome) else 0
+        limits = self._advice.quota(QuotaView(now, needs, room.tokens, waiting))
         oldest = min(request.handle for request in prompts)
         limits[oldest] = max(limits.get(oldest, UNLIMITED), 1)
         return limits
+
+    def _admits(self, now: float, caps: Caps, outcome: Outcome) -> bool:
+        """Whether the next of the queue gets a seat in this step if there is a position for it."""
+        seats = min(self._planner.seats_left, caps.new_seqs - len(outcome.admitted))
+        if seats <= 0 or outcome.waits is Code.MEMORY_SHORT or not self._tree:
+            return False
+        head, _ = self._next(now, advised=True)
+        return head is not None and caps.fits(self._planner, head)
 
     def _grant_prompts(
         self,
@@ -299,16 +317,16 @@ class Scheduler:
     def _has_block(self, request: Request) -> bool:
         return request.computed < request.room or self._planner.pool.num_free > 0
 
-    def _work(self) -> dict[Node, Work]:
-        total: dict[Node, Work] = {}
-        for request, (known, decoded) in self._planner.work().items():
-            leaf = leaf_of(request)
-            work = _work_of(request, known, decoded)
+    def _chunk_work(self) -> dict[Leaf, Work]:
+        total: dict[Leaf, Work] = {}
+        for chunk in self._planner.chunks:
+            leaf, work = leaf_of(chunk.request), _work_of(chunk.request, chunk.length)
             total[leaf] = total[leaf].plus(work) if leaf in total else work
         return total
 
 
-def _work_of(request: Request, known: int, decoded: int) -> Work:
+def _work_of(request: Request, known: int) -> Work:
     again = request.again(known)
-    cached = request.num_cached if known and request.computed == request.num_cached else 0
-    return Work(prefill=known - again, decode=decoded, cached=cached, recompute=again)
+    cached = request.num_cached if request.computed == request.num_cached else 0
+    prefill = min(known - again, request.prompt_left)
+    return Work(prefill, known - again - prefill, cached, recompute=again)

@@ -27,7 +27,9 @@ class Services:
         """The engine is built."""
         self._planner, self._tree = planner, tree
 
-    def context(self, rng: random.Random, clock: Clock, limits: Limits) -> PolicyContext:
+    def context(
+        self, rng: random.Random, clock: Clock, limits: Limits, block_size: int
+    ) -> PolicyContext:
         """What one policy gets."""
         return PolicyContext(
             rng=rng,
@@ -35,6 +37,7 @@ class Services:
             max_num_seqs=limits.max_seqs,
             max_num_batched_tokens=limits.max_tokens,
             max_model_len=limits.max_model_len,
+            block_size=block_size,
             cached_tokens=self.cached_tokens,
             rekey=self.rekey,
             predict=self._predict,

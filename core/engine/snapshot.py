@@ -1,6 +1,6 @@
 """The engine's counters and gauges at one moment, as metrics show them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jackfield.core.engine.loop import Engine
@@ -22,8 +22,9 @@ class Quantiles(NamedTuple):
 class Snapshot(NamedTuple):
     """Gauges are of this moment, counters since the start.
 
-    finished: reason -> answers. rejections, policy_stalls, faults: plugin -> how often. planning,
-    step: times. distributions: see `Distributions`.
+    finished: reason -> answers. rejections, displacements, policy_stalls, faults: plugin -> how
+    often. decisions: action -> plugin -> how often. class_overflows: requests that were put into
+    a common class. planning, step: times. distributions: see `Distributions`.
     """
 
     running: int
@@ -40,7 +41,11 @@ class Snapshot(NamedTuple):
     computed_prompt_tokens: int
     cached_prompt_tokens: int
     admissions: int
+    valve_admissions: int
     preemptions: int
+    displacements: dict[str, int]
+    decisions: dict[str, dict[str, int]]
+    class_overflows: int
     rejections: dict[str, int]
     finished: dict[str, int]
     policy_stalls: dict[str, int]
@@ -68,7 +73,11 @@ def take_snapshot(engine: Engine) -> Snapshot:
         computed_prompt_tokens=metrics.computed_prompt_tokens,
         cached_prompt_tokens=metrics.cached_prompt_tokens,
         admissions=metrics.admissions,
+        valve_admissions=metrics.valve_admissions,
         preemptions=metrics.preemptions,
+        displacements=dict(metrics.displacements),
+        decisions=_by_action(dict(engine.log.counts)),
+        class_overflows=engine.lifecycle.tree.num_overflows,
         rejections=dict(metrics.rejections),
         finished=dict(metrics.finished),
         policy_stalls=dict(metrics.policy_stalls),
@@ -77,6 +86,13 @@ def take_snapshot(engine: Engine) -> Snapshot:
         step=_quantiles(metrics.step_times),
         distributions=metrics.distributions.counts(),
     )
+
+
+def _by_action(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (action, plugin), count in counts.items():
+        found.setdefault(str(action), {})[plugin] = count
+    return found
 
 
 def _quantiles(reservoir: Reservoir) -> Quantiles:

@@ -6,10 +6,12 @@ Rate, 2016: a tree of push-in first-out queues; here the ranks of classes may ch
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jackfield.core.api import OVERFLOW, Work
+from jackfield.core.engine import seats
+from jackfield.core.engine.billing import Billing
 from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.idle import IdleClasses
 from jackfield.core.engine.node import Leaf, Node, leaf_of, make_node
@@ -17,6 +19,8 @@ from jackfield.core.engine.request import Request
 from jackfield.core.engine.shaping import Held, Shaping
 from jackfield.core.engine.window import Windows
 
+FEW = 8
+"""So many touched classes are placed one by one; more, at once."""
 log = logging.getLogger("jackfield.engine")
 
 
@@ -35,8 +39,9 @@ class TreeLimits(NamedTuple):
 class WaitingTree:
     """Order of admission. Pushing and taking cost O(depth * log), whatever waits.
 
-    Ranks of touched classes are asked again at the next look at the head. num_overflows: requests
-    that went to a class `OVERFLOW`.
+    Ranks of touched classes are asked again at the next look at the head; among classes of equal
+    rank, who was admitted from last goes last. num_overflows: requests that went to a class
+    `OVERFLOW`. changed: whether somebody came or went since that was last noted.
     """
 
     def __init__(self, branch: Branch, limits: TreeLimits | None = None) -> None:
@@ -49,14 +54,17 @@ class WaitingTree:
     def _reset(self) -> None:
         self._root = make_node(None, self._branch, None)
         self._touched: dict[Node, None] = {}
+        self._billing = Billing()
         self._rekeyed: dict[Request, None] = {}
         self._idle = IdleClasses(self._limits.class_idle_seconds)
         self._windows = Windows()
         self._shaping = Shaping(self._limits.park_timeout)
         self._size = 0
+        self.changed = True
         self.charges = any(level.charges for level in self.levels)
         self.shapes = any(level.shapes for level in self.levels)
         self.displaces = any(level.displaces for level in self.levels)
+        self._seats = any(level.seats for level in self.levels)
 
     def __len__(self) -> int:
         return self._size
@@ -64,6 +72,8 @@ class WaitingTree:
     def begin(self, now: float) -> None:
         """A step is planned: forget classes that were idle for too long, choose anew."""
         self._windows.clear()
+        if self._rekeyed:
+            self._replace(now)
         for node in self._idle.due(now) if self._idle else ():
             if node.parent is not None and node.parent.children.get(node.state.key) is node:
                 self._drop(node)
@@ -88,22 +98,26 @@ class WaitingTree:
         """The request waits no longer and is not admitted either."""
         leaf = leaf_of(request)
         self._dequeue(leaf, request)
-        leaf.passed.pop(request, None)
         self._windows.changed(leaf)
         self._count(leaf, waiting=-1, running=0)
         request.leaf = None
         self._forget(leaf)
 
     def admit(self, request: Request) -> None:
-        """The request gets a seat; it stays in its classes as running."""
+        """The request has got a seat; it stays in its classes as running."""
         leaf = leaf_of(request)
         self._dequeue(leaf, request)
         if leaf.branch.level.lookahead:
             self._windows.admitted(leaf, request)
         self._count(leaf, waiting=-1, running=1)
+        for node in leaf.path():
+            node.placed = None
+        if self._seats:
+            seats.entered(leaf.path(), request)
 
     def _dequeue(self, leaf: Leaf, request: Request) -> None:
         leaf.queue.remove(request)
+        leaf.passed.pop(request, None)
         self._size -= 1
         self._rekeyed.pop(request, None)
         if self.shapes:
@@ -112,14 +126,47 @@ class WaitingTree:
     def leave(self, request: Request) -> None:
         """A running request ends or loses its seat."""
         leaf = leaf_of(request)
+        self._rekeyed.pop(request, None)
         self._count(leaf, waiting=0, running=-1)
+        if self._seats:
+            seats.left(leaf.path(), request)
         request.leaf = None
         self._forget(leaf)
 
     def rekey(self, request: Request) -> None:
-        """Ask the request's key again at the next look, if it waits here."""
-        if request.leaf is not None and request in request.leaf.queue:
+        """Ask the request's classes and key again, at the next look or the next step."""
+        if request.leaf is not None:
             self._rekeyed[request] = None
+
+    def _replace(self, now: float) -> None:
+        """A method that asks for more meanwhile gets it the next time."""
+        rekeyed, self._rekeyed = self._rekeyed, {}
+        for request in rekeyed:
+            old, new = leaf_of(request), self._locate(request)
+            waits = request in old.queue
+            if new is not old:
+                self._move(request, old, new, waits=waits)
+            if waits:
+                self._enqueue(new, request, now)
+
+    def _move(self, request: Request, old: Leaf, new: Leaf, *, waits: bool) -> None:
+        """From one leaf to another. What both are below of hears nothing of it."""
+        if waits and self.shapes:
+            self._shaping.left(request)
+        request.leaf = new
+        if waits:
+            old.queue.remove(request)
+            self._windows.changed(old)
+            if request in old.passed:
+                new.passed[request] = old.passed.pop(request)
+            if self.shapes:
+                self._shaping.arrived(request)
+        waiting, running = (1, 0) if waits else (0, 1)
+        self._count(new, waiting, running)
+        self._count(old, -waiting, -running)
+        if self._seats and running:
+            seats.moved(old, new, request)
+        self._forget(old)
 
     def head(self, now: float) -> Request | None:
         """Who is next; None when nobody waits, or all who wait are held back."""
@@ -175,14 +222,16 @@ class WaitingTree:
         """When a class that is held back should be looked at; None = none is."""
         return self._shaping.next_alarm
 
-    def charge(self, work: Mapping[Node, Work]) -> None:
-        """Bill the work of a step, given per leaf, to all classes on the way to the root."""
-        total = dict(work)
-        for depth in range(max((node.depth for node in work), default=0), 0, -1):
-            for node in [node for node in total if node.depth == depth]:
-                self._charge_class(node, total[node])
-                assert node.parent is not None
-                total[node.parent] = total.get(node.parent, Work()).plus(total[node])
+    def charge(self, decodes: Iterable[Request], others: Mapping[Leaf, Work]) -> None:
+        """Bill the work of a step to all classes on the way to the root.
+
+        decodes: requests that get one token of their answer. others: other work, by leaf.
+        """
+        self._touched.update(dict.fromkeys(self._billing.charge(decodes, others)))
+
+    def settle(self) -> None:
+        """Charge whatever is owed."""
+        self._touched.update(dict.fromkeys(self._billing.settle()))
 
     def rebuild(self, waiting: Sequence[Request], running: Sequence[Request], now: float) -> None:
         """Place everybody anew, after a level fell back."""
@@ -190,6 +239,8 @@ class WaitingTree:
         for request in running:
             request.leaf = self._locate(request)
             self._count(request.leaf, waiting=0, running=1)
+            if self._seats:
+                seats.entered(request.leaf.path(), request)
         for request in waiting:
             self.push(request, now)
 
@@ -228,6 +279,7 @@ class WaitingTree:
             )  # fmt: skip
 
     def _count(self, leaf: Leaf, waiting: int, running: int) -> None:
+        self.changed = True
         for node in leaf.path():
             state = node.state
             idle = not (state._waiting or state._running)
@@ -238,41 +290,47 @@ class WaitingTree:
                 continue
             self._touched[node] = None
             if waiting < 0 and not state._waiting:
-                parent.order.remove(node)
+                node.unplace()
             if idle:
-                self._activate(node)
+                self._activate(node, parent)
                 parent.busy[node] = None
             elif not (state._waiting or state._running):
+                node.settle()
                 parent.busy.pop(node, None)
+                parent.latest = state
 
-    def _activate(self, node: Node) -> None:
-        level = node.above
+    def _activate(self, node: Node, parent: Node) -> None:
+        level = parent.branch.level
         if level.activates:
-            assert node.parent is not None
-            active = [sibling.state for sibling in node.parent.busy if sibling is not node]
+            active = [sibling.state for sibling in parent.busy if sibling is not node]
+            if not active and parent.latest is not None:
+                active = [parent.latest]
             level.activate(node.state, active)
-
-    def _charge_class(self, node: Node, work: Work) -> None:
-        level = node.above
-        if level.charges:
-            level.charge(node.state, work)
-            self._touched[node] = None
 
     def _flush(self, now: float) -> None:
         if self._rekeyed:
-            for request in self._rekeyed:
-                self._enqueue(leaf_of(request), request, now)
-            self._rekeyed.clear()
+            self._replace(now)
         if self.shapes:
             self._flush_shaped(now)
+        if len(self._touched) > FEW:
+            self._place_many(now)
         for node in self._touched:
-            parent = node.parent
-            assert parent is not None
             if node.state._waiting:
-                parent.order.push(node, parent.branch.level.rank(node.state, now))
+                node.place(now)
             else:
-                parent.order.remove(node)
+                node.unplace()
         self._touched.clear()
+
+    def _place_many(self, now: float) -> None:
+        groups: dict[Node, list[Node]] = {}
+        for node in self._touched:
+            if node.state._waiting and node.parent is not None:
+                groups.setdefault(node.parent, []).append(node)
+        for parent, nodes in groups.items():
+            if len(nodes) > FEW:
+                parent.place_all(nodes, now)
+                for node in nodes:
+                    del self._touched[node]
 
     def _flush_shaped(self, now: float) -> None:
         """From the leaves up: a class has somebody to admit if one of its own classes has."""
@@ -290,19 +348,19 @@ class WaitingTree:
         self._touched.clear()
 
     def _place(self, node: Node, now: float) -> None:
-        parent, level, shaping = node.parent, node.above, self._shaping
-        assert parent is not None
+        level, shaping = node.above, self._shaping
         is_ready = bool(node.state._waiting)
         if not is_ready:
             shaping.free(node)
-        elif level.shapes and shaping.hold(node, level.eligible_at(node.state, now), now):
-            is_ready = False
+        elif level.shapes:
+            node.settle()
+            is_ready = not shaping.hold(node, level.eligible_at(node.state, now), now)
         if is_ready and not isinstance(node, Leaf):
             is_ready = len(node.order) > 0
         if is_ready:
-            parent.order.push(node, level.rank(node.state, now))
+            node.place(now)
         else:
-            parent.order.remove(node)
+            node.unplace()
         shaping.settle(node, is_ready)
 
     def _forget(self, start: Node) -> None:
@@ -318,11 +376,12 @@ class WaitingTree:
     def _drop(self, top: Node) -> None:
         assert top.parent is not None
         top.parent.children.pop(top.state.key, None)
-        top.parent.order.remove(top)
+        top.unplace()
         pending = [top]
         while pending:
             node = pending.pop()
             pending.extend(node.children.values())
             self._touched.pop(node, None)
+            self._billing.forget(node)
             if self.shapes:
                 self._shaping.forget(node)

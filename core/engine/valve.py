@@ -2,6 +2,7 @@
 
 from jackfield.core.engine.heap import LazyHeap
 from jackfield.core.engine.request import Request
+from jackfield.core.engine.tally import Tally
 
 MOST_CREDIT = 2.0
 """So that displacements, which use none, do not save up admissions for later."""
@@ -13,8 +14,9 @@ class Valve:
     num_tokens: prompt and known answer tokens of all who wait.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, tally: Tally) -> None:
         self._share = share
+        self._tally = tally
         self._credit = 0.0
         self._waiting: LazyHeap[Request] = LazyHeap()
         self._by_handle: dict[int, Request] = {}
@@ -25,12 +27,14 @@ class Valve:
         self._waiting.push(request, request.handle)
         self._by_handle[request.handle] = request
         self.num_tokens += request.total
+        self._tally.add(request.context.tenant)
 
     def remove(self, request: Request) -> None:
         """The request waits no longer."""
         self._waiting.remove(request)
         self._by_handle.pop(request.handle, None)
         self.num_tokens -= request.total
+        self._tally.drop(request.context.tenant)
 
     def admitted(self, request: Request, *, keeps_credit: bool = False) -> None:
         """The request got a seat; keeps_credit: one that was not the valve's to give."""

@@ -48,6 +48,8 @@ def _no_repeats(stack: list[str]) -> list[str]:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=1)]
 PluginStack = Annotated[list[str], AfterValidator(_no_repeats)]
+ServiceTier = Literal["flex", "scale", "priority", "fast"]
+"""What OpenAI's clients may ask for; "auto" and "default" mean the caller's own tier."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -186,7 +188,8 @@ class ServerConfig(PluginSections):
 
     served_model_name: what requests may call the model; empty = the model's own name. max_body:
     bytes of a request. max_answers: prompts of one request times n. identify: who is asked who a
-    caller is, in this order. The tables of plugins may hold secrets, so they are not printed.
+    caller is, in this order. service_tiers: the tier that a `service_tier` of a request means. The
+    tables of plugins may hold secrets, so they are not printed.
     """
 
     host: str = "127.0.0.1"
@@ -197,6 +200,7 @@ class ServerConfig(PluginSections):
     max_body: Bytes = 16 * 2**20
     max_answers: int = Field(1024, ge=1)
     identify: PluginStack = ["keys"]
+    service_tiers: dict[ServiceTier, Annotated[str, Field(min_length=1)]] = {}
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

@@ -140,7 +140,7 @@ def _default_instance(loaded: Loaded) -> Any:
 
 
 def _context() -> PolicyContext:
-    return PolicyContext(Random(0), lambda: 0.0, 256, 8192, 8192)
+    return PolicyContext(Random(0), lambda: 0.0, 256, 8192, 8192, 16)
 
 
 def _operations(kernel: Any, found: Found) -> list[str]:

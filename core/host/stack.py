@@ -23,7 +23,7 @@ from jackfield.core.host.loader import Loaded, cause, load
 from jackfield.core.host.manager import Manager
 from jackfield.core.host.ordering import Ordering, branches_of
 from jackfield.core.host.plugin_tables import Origins
-from jackfield.core.host.selection import Selected, select
+from jackfield.core.host.selection import Selected, Selection, select
 
 T = TypeVar("T")
 EXCLUSIVE_AXES = (CacheAxis.ALLOCATOR,)
@@ -79,20 +79,45 @@ def build_stack(
     is installed. origins: for messages. Every section is validated before the first plugin is
     constructed.
     """
+    return build_caches(config, catalogues=catalogues, origins=origins).build(make_context)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The first half of a stack: its cache plugins say what the scheduler's are told.
+
+    All plugins are imported and their sections validated; those of the caches are constructed.
+    """
+
+    by_axis: Mapping[CacheAxis, tuple[Named[CachePlugin], ...]]
+    manager: Manager
+    _selection: Selection
+    _branches: str
+
+    def build(self, make_context: Callable[[str], PolicyContext]) -> Stack:
+        """Construct all others. Called once."""
+        selection, manager = self._selection, self.manager
+        stack = Stack(
+            order=selection.order.map(lambda one: _named(one, manager, make_context)),
+            branches=self._branches,
+            advisors=_build(selection.advisors, manager, make_context),
+            caches=self.by_axis,
+            kernels=_build(selection.kernels, manager),
+            manager=manager,
+            versions=tuple(one.found for one in selection.all),
+        )
+        manager.check()
+        return stack
+
+
+def build_caches(
+    config: Config, *, catalogues: Catalogues | None = None, origins: Origins | None = None
+) -> Caches:
+    """Like `build_stack`, up to the cache plugins."""
     selection = select(config, catalogues or discover_all(), origins)
     manager = Manager()
-    caches = _build(selection.caches, manager)
-    stack = Stack(
-        order=selection.order.map(lambda one: _named(one, manager, make_context)),
-        branches=branches_of(config.scheduler.stack),
-        advisors=_build(selection.advisors, manager, make_context),
-        caches=_by_axis(caches),
-        kernels=_build(selection.kernels, manager),
-        manager=manager,
-        versions=tuple(one.found for one in selection.all),
-    )
-    manager.check()
-    return stack
+    caches = _by_axis(_build(selection.caches, manager))
+    return Caches(caches, manager, selection, branches_of(config.scheduler.stack))
 
 
 def _build(

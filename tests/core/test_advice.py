@@ -13,9 +13,9 @@ from jackfield.core.engine.advice import Advice, Advisor
 from jackfield.core.engine.guard import Guard
 from jackfield.core.testing.tree_laws import make_request
 
-LOAD = LoadView(0.0, 0, 0, 0, 0, 8, 8)
+LOAD = LoadView(0.0, 0, 0, 0, 0, 8, 8, 0, {})
 STEP = StepView(LOAD, 0, 0, 0, 0)
-PLAN = QuotaView(0.0, (), 16)
+PLAN = QuotaView(0.0, (), 16, 0)
 VIEWS = tuple(make_request(handle).view for handle in range(3))
 SHORTAGE = VictimView(0.0, 1, VIEWS)
 ASK = {

@@ -4,6 +4,7 @@ import pytest
 
 from jackfield.core.engine.gates import Gate, Gates
 from jackfield.core.engine.request import Request
+from jackfield.core.engine.tally import Tally
 from jackfield.core.testing.tree_laws import make_request
 
 
@@ -17,7 +18,7 @@ def gate(woken: list[Request]) -> Gate:
 
 
 def test_due_gives_who_is_due_once_in_order(woken: list[Request]) -> None:
-    gates = Gates()
+    gates = Gates(Tally())
     first, second, third = (make_request(n) for n in range(3))
     for request, until in ((first, 3.0), (second, 1.0), (third, 2.0)):
         gates.park(request, gate(woken), until)
@@ -29,7 +30,7 @@ def test_due_gives_who_is_due_once_in_order(woken: list[Request]) -> None:
 
 
 def test_wake_resumes_once(woken: list[Request]) -> None:
-    gates, request = Gates(), make_request(0)
+    gates, request = Gates(Tally()), make_request(0)
     gates.park(request, gate(woken), 5.0)
     assert request in gates and gates.why(request) is not None
     assert gates.wake(request) and not gates.wake(request)
@@ -38,7 +39,7 @@ def test_wake_resumes_once(woken: list[Request]) -> None:
 
 
 def test_parking_again_moves_the_alarm(woken: list[Request]) -> None:
-    gates, request = Gates(), make_request(0)
+    gates, request = Gates(Tally()), make_request(0)
     gates.park(request, gate(woken), 1.0)
     gates.park(request, gate(woken), 9.0)
     assert gates.due(5.0) == [] and len(gates) == 1
@@ -46,7 +47,7 @@ def test_parking_again_moves_the_alarm(woken: list[Request]) -> None:
 
 
 def test_remove_wakes_nobody(woken: list[Request]) -> None:
-    gates, request = Gates(), make_request(0)
+    gates, request = Gates(Tally()), make_request(0)
     gates.park(request, gate(woken), 1.0)
     assert gates.remove(request) is not None
     assert gates.remove(request) is None

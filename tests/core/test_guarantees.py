@@ -192,7 +192,7 @@ def test_6_an_empty_plan_is_the_cores_to_fill(name: str, overlap: int, shape: Sh
 
     watch = busy(name, overlap, seed=12, advisors=lambda _: {"stalls": Stalls()})
     assert watch.engine.metrics.policy_stalls["stalls"] > 0
-    reasons = {d.reason for d in watch.engine.log._ring if d.action is Action.ADMIT}
+    reasons = {d.code for d in watch.engine.log._ring if d.action is Action.ADMIT}
     assert "fallback" in reasons
 
 

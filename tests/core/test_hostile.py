@@ -36,7 +36,10 @@ from jackfield.core.testing.lives import TIGHT, life, start
 from jackfield.core.testing.watch import Watch
 
 OVERLAPS = [0, 2]
-METHODS = ("classify", "key", "rank", "charge", "activate", "keep", "eligible_at", "pick")
+METHODS = (
+    "classify", "key", "rank", "charge", "activate", "admitted", "left", "keep", "eligible_at",
+    "pick",
+)  # fmt: skip
 LEAF_METHODS = ("key", "keep", "pick")
 RANKS = ("key", "rank", "keep")
 Behaviour = Callable[..., Any]
@@ -455,7 +458,7 @@ def test_who_waits_and_who_runs_stay_when_a_level_falls_back() -> None:
     watch.drain()
     assert "hostile" in watch.engine.faults()
     admitted = [
-        d.request for d in watch.engine.log._ring if d.action == "admit" and d.reason == "order"
+        d.request for d in watch.engine.log._ring if d.action == "admit" and d.code == "order"
     ]
     later = [int(name[1:]) for name in admitted[8:]]
     assert later == sorted(later)

@@ -277,7 +277,8 @@ def test_the_named_one(jackfield_scheduler, jackfield_cache):
 
 def test_an_author_uses_it_without_any_set_up(tmp_path: Path) -> None:
     file = tmp_path / "test_mine.py"
-    options = ("--jackfield-scheduler", "priority", "--jackfield-cache", "paged")
+    names = ("--jackfield-scheduler", "priority", "--jackfield-cache", "paged")
+    options = (*names, "-k", "test_my_policy or test_the_named_one")
     file.write_text(AUTHOR.format(rank="len(cls.key)"))
     run = ("-m", "pytest", "-q", "-p", "no:cacheprovider", str(file))
     good = python(*run, *options, folder=tmp_path)

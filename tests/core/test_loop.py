@@ -173,7 +173,7 @@ def test_deferred_requests_are_asked_again_in_time() -> None:
         Action.WAKE, Action.ADMIT, Action.FINISH,
     ]  # fmt: skip
     assert engine.explain("r")[1].plugin == "defers"
-    assert engine.explain("r")[1].reason == "not yet"
+    assert engine.explain("r")[1].code == "not yet"
 
 
 def test_deferred_requests_hold_no_seat() -> None:
@@ -407,14 +407,14 @@ def test_the_log_says_why() -> None:
     crowd(engine)
     run(engine)
     reasons = {
-        (decision.action, decision.reason, decision.plugin)
+        (decision.action, decision.code, decision.plugin)
         for number in range(4)
         for decision in engine.explain(f"r{number}")
     }
     assert {
         (Action.ADMIT, "order", "discipline"),
-        (Action.WAIT, "no free seat", "core"),
-        (Action.PREEMPT, "memory is short", "core"),
+        (Action.WAIT, "no_seat", "core"),
+        (Action.PREEMPT, "memory_short", "core"),
         (Action.FINISH, "length", "core"),
     } <= reasons
     assert [d.request for d in engine.explain("r2")] == ["r2"] * len(engine.explain("r2"))

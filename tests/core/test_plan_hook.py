@@ -63,7 +63,7 @@ def test_a_plan_by_hand_gives_the_same_answers(overlap: int) -> None:
         make_advisors=lambda _: {"plans": Plans(simple)},
     )  # fmt: skip
     assert watch.engine.fault_counts() == {}
-    by = {d.reason for d in watch.engine.log._ring if d.action is Action.ADMIT}
+    by = {d.code for d in watch.engine.log._ring if d.action is Action.ADMIT}
     assert "plan" in by
 
 
@@ -197,7 +197,7 @@ def test_limits_of_a_step_hold_for_plans_too() -> None:
         engine.add(request(name, [1, 2, 3, 4]))
     run(engine)
     assert max(count for count, _ in seen) == 1 and min(left for _, left in seen) >= 0
-    assert [d.reason for d in engine.log._ring if d.action is Action.ADMIT] == ["plan"] * 3
+    assert [d.code for d in engine.log._ring if d.action is Action.ADMIT] == ["plan"] * 3
 
 
 def test_the_oldest_is_not_left_out_for_ever() -> None:

@@ -163,7 +163,7 @@ def test_the_valve_lets_the_lowest_rank_in() -> None:
             engine.add(request(name, [2], short, context=tier("first")))
         absorb(answers, engine.step())
     assert answers[("low", 0)].finish
-    assert engine.explain("low")[-2].reason == "valve"
+    assert engine.explain("low")[-2].code == "valve"
     assert engine.metrics.valve_admissions > 0
 
 

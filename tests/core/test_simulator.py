@@ -54,6 +54,6 @@ def test_progress_under_random_load(name: str, overlap: int) -> None:
             assert number - int(one.id[1:]) <= LONGEST_WAIT, f"{one.id} waits for ever"
     watch.drain()
     assert arrived > STEPS * LOAD / 4
-    assert engine.metrics.preemptions > 0
+    assert engine.metrics.preemptions > 0 or name == "memory_reserve", "which is there to avoid it"
     finished = engine.metrics.finished
     assert finished["length"] == sum(finished.values()) == len(watch.answers)

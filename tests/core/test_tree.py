@@ -174,7 +174,7 @@ def test_idle_classes_with_state_keep_it() -> None:
     tree.push(request, 0.0)
     tree.admit(request)
     assert request.leaf is not None
-    tree.charge({request.leaf: Work(decode=7)})
+    tree.charge((), {request.leaf: Work(decode=7)})
     tree.leave(request)
     again = make_request(0)
     tree.push(again, 0.0)
@@ -189,7 +189,7 @@ def test_a_class_that_was_idle_starts_at_the_least_of_the_others() -> None:
     tree.push(busy, 0.0)
     tree.admit(busy)
     assert busy.leaf is not None
-    tree.charge({busy.leaf: Work(decode=30)})
+    tree.charge((), {busy.leaf: Work(decode=30)})
     tree.push(other, 0.0)
     assert other.leaf is not None and other.leaf.state.state == 30
 
@@ -209,7 +209,7 @@ def test_a_step_is_billed_once_per_class_up_to_the_root() -> None:
     work: dict[Any, Work] = {}
     for request in requests:
         work[request.leaf] = work.get(request.leaf, Work()).plus(Work(prefill=1, decode=2))
-    tree.charge(work)
+    tree.charge((), work)
     keys = {request.context.priority for request in requests}
     for key in keys:
         count = sum(request.context.priority == key for request in requests)

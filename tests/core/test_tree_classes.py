@@ -90,7 +90,7 @@ def serve(tree: WaitingTree, request: Request, now: float) -> None:
     assert tree.head(now) is request
     tree.admit(request)
     assert request.leaf is not None
-    tree.charge({request.leaf: Work(decode=5)})
+    tree.charge((), {request.leaf: Work(decode=5)})
     tree.leave(request)
 
 
@@ -191,7 +191,7 @@ def test_below_each_class_is_its_own_stack() -> None:
         assert head is not None and head.leaf is not None
         order.append(head.handle)
         tree.admit(head)
-        tree.charge({head.leaf: Work(decode=1)})
+        tree.charge((), {head.leaf: Work(decode=1)})
     assert order == [3, 2, 1, 5, 0, 4]
     assert [one.name for one in tree.levels] == [
         "priorities", "tenants", "longestfirst", "discipline"

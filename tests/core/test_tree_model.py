@@ -1,5 +1,6 @@
 """The waiting tree against a plain sort, with branches, shaping, windows and keys that change."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from random import Random
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.level import Level
-from jackfield.core.engine.node import Node, leaf_of
+from jackfield.core.engine.node import Node, leaf_of, path_of
 from jackfield.core.engine.request import Request
 from jackfield.core.engine.tree import TreeLimits, WaitingTree
 from jackfield.core.testing.clock import ManualClock
@@ -52,6 +53,36 @@ class Priority(Discipline[None]):
 
     def rank(self, cls: ClassState[None], now: float) -> Rank:
         return float(cls.key)  # type: ignore[arg-type]
+
+
+class Moving(Fair):
+    """Like fair, but requests may change their tenant."""
+
+    tenants: ClassVar[dict[str, str]] = {}
+
+    def classify(self, request: RequestView) -> Hashable:
+        return self.tenants.get(request.id, request.context.tenant)
+
+
+class Seated(Moving):
+    """Who has seats goes last; knows of each seat, and of nothing else."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seats: dict[Any, set[int]] = {}
+
+    def rank(self, cls: ClassState[int], now: float) -> Rank:
+        return (float(len(self.seats.get(cls, ()))), float(TENANTS.index(str(cls.key))))
+
+    def admitted(self, cls: ClassState[int], request: RequestView) -> None:
+        seats = self.seats.setdefault(cls, set())
+        assert request.handle not in seats
+        seats.add(request.handle)
+        assert len(seats) == cls.running
+
+    def left(self, cls: ClassState[int], request: RequestView) -> None:
+        self.seats[cls].remove(request.handle)
+        assert len(self.seats[cls]) == cls.running
 
 
 class Metered(Fair):
@@ -95,7 +126,7 @@ class Stubborn(Discipline[None]):
         return len(heads) - 1
 
 
-LEVELS = [Fair, Priority, Metered, Never]
+LEVELS = [Fair, Priority, Metered, Never, Moving, Seated]
 LEAVES = [Discipline, Shortest, Window, Stubborn]
 
 
@@ -125,6 +156,7 @@ class Life:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         Shortest.bonus.clear()
+        Moving.tenants.clear()
 
     def check(self) -> Request | None:
         head = self.tree.head(self.now)
@@ -135,7 +167,22 @@ class Life:
         assert len(self.tree) == len(self.waiting)
         alarm = self.tree.next_alarm
         assert head is not None or not self.waiting or (alarm is not None and alarm > self.now)
+        if self.waiting:
+            self.check_classes()
         return head
+
+    def check_classes(self) -> None:
+        """Everybody is where its classes are asked to be, and is counted there."""
+        waiting, running = Counter[Node](), Counter[Node]()
+        for found, requests in ((waiting, self.waiting), (running, self.running)):
+            for request in requests:
+                found.update(path := path_of(request))
+                for node in path[1:]:
+                    assert node.state.key == node.above.classify(request)
+        for node in self.tree.nodes():
+            assert node.state.waiting == waiting.pop(node, 0)
+            assert node.state.running == running.pop(node, 0)
+        assert not waiting and not running
 
     def act(self, action: int) -> None:
         if action < 5:
@@ -153,12 +200,14 @@ class Life:
             for request in self.running:
                 leaf = leaf_of(request)
                 work[leaf] = work.get(leaf, Work()).plus(Work(decode=1))
-            self.tree.charge(work)
+            self.tree.charge((), work)
         elif action == 10 and self.running:
             self.tree.leave(self.running.pop(self.random.randrange(len(self.running))))
-        elif action == 11 and self.waiting:
-            request = self.random.choice(self.waiting)
+        elif action == 11 and self.waiting + self.running:
+            request = self.random.choice(self.waiting + self.running)
             Shortest.bonus[request.id] = self.random.randrange(20)
+            if self.random.random() < 0.7:
+                Moving.tenants[request.id] = self.random.choice(TENANTS)
             self.tree.rekey(request)
         else:
             self.now += self.random.choice((0.5, 3.0, 20.0))
@@ -194,6 +243,9 @@ def test_the_tree_agrees_with_a_sort_at_every_look(seed: int) -> None:
         else:
             life.admit(head)
     assert not life.waiting, "everybody is admitted at last"
+    while life.running:
+        life.tree.leave(life.running.pop())
+    assert not any(node.has_requests for node in life.tree.nodes())
     assert all(one.guard.faults == 0 for one in life.tree.levels)
 
 

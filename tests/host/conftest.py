@@ -63,7 +63,7 @@ def plain_kernel(install: Install) -> str:
 
 def make_context(name: str) -> PolicyContext:
     """A context for any policy."""
-    return PolicyContext(Random(0), lambda: 0.0, 4, 64, 128)
+    return PolicyContext(Random(0), lambda: 0.0, 4, 64, 128, 16)
 
 
 @pytest.fixture(name="make_context")
