@@ -50,8 +50,9 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The documents say what the code says; docs/hooks.md is the one that the code makes."""
-    session.run(shared_python(), "scripts/make_hooks_doc.py", "--check")
+    """The documents say what the code says, above all those that the code makes."""
+    for script in ("make_hooks_doc.py", "make_policies_doc.py"):
+        session.run(shared_python(), f"scripts/{script}", "--check")
     run_pytest(session, "tests/meta/test_docs.py", "tests/meta/test_hooks_documented.py")
 
 
@@ -86,9 +87,13 @@ def downstream(session: nox.Session) -> None:
     pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield_shortest"))
     session.run(python, "-I", "tests/meta/downstream.py", "installed", env=ONE_THREAD)
     pip(session, python, "install", *CONSTRAINTS, "pytest", "hypothesis")
-    with TemporaryDirectory() as elsewhere:
-        copy = shutil.copy(EXAMPLE / "test_shortest_first.py", elsewhere)
-        session.run(python, "-I", "-m", "pytest", "-q", copy, "--rootdir", elsewhere)
+    run = (python, "-I", "-m", "pytest", "-q", "--rootdir")
+    with TemporaryDirectory() as elsewhere, TemporaryDirectory() as empty:
+        for file in EXAMPLE.glob("test_*.py"):
+            shutil.copy(file, elsewhere)
+        session.run(*run, elsewhere, elsewhere)
+        for name in ("shortest_first", "jackfield-shortest-first:shorter_when_busy"):
+            session.run(*run, empty, empty, f"--jackfield-scheduler={name}")
     pip(session, python, "uninstall", "--yes", "jackfield-shortest-first")
     session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=ONE_THREAD)
 

@@ -53,7 +53,7 @@ def context_for(
     nothing is asked again, and nothing is predicted.
     """
     limits = Limits(sizes.max_tokens, sizes.max_seqs, sizes.max_model_len)
-    return (services or Services()).context(random.Random(0), clock, limits)
+    return (services or Services()).context(random.Random(0), clock, limits, sizes.block_size)
 
 
 def make_engine(

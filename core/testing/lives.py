@@ -53,13 +53,17 @@ def life(
     seed: int = 0,
     steps: int = 100,
     make_advisors: Advisors | None = None,
+    prepare: Callable[[Watch], None] | None = None,
 ) -> Watch:
     """Random arrivals, aborts and pauses for so many steps, then the end of everybody.
 
-    The same seed gives the same events. Raises `AssertionError` when a law is broken.
+    The same seed gives the same events. Raises `AssertionError` when a law is broken. prepare:
+    called once, before anybody arrives.
     """
     random, clock = Random(seed), ManualClock()
     watch = start(make_policies, sizes, clock, make_advisors)
+    if prepare is not None:
+        prepare(watch)
     for number in range(steps):
         _arrive(watch, random, number)
         if random.random() < 0.1:

@@ -1,9 +1,12 @@
-"""Fixtures for authors of plugins. They arrive in every pytest run beside an installed Jackfield.
+"""For authors of plugins. It arrives in every pytest run beside an installed Jackfield.
+
+Without a test file, `pytest --jackfield-scheduler package.module:Policy` adds one item per law that
+a scheduler plugin has to keep. In test files there are fixtures:
 
     def test_my_policy(check_scheduler):
         check_scheduler(MyPolicy)
 
-Nothing but pytest is imported until a fixture is used. The checks of schedulers need hypothesis.
+Nothing but pytest is imported until one of them is used. The checks of schedulers need hypothesis.
 """
 
 from collections.abc import Callable
@@ -17,14 +20,47 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that name installed plugins to the fixtures."""
+    """The options that name plugins to the fixtures and to the laws."""
     group = parser.getgroup("jackfield")
-    for kind in ("scheduler", "cache"):
-        group.addoption(
-            f"--jackfield-{kind}",
-            metavar="NAME",
-            help=f"installed {kind} plugin that the fixture jackfield_{kind} gives",
-        )
+    group.addoption(
+        "--jackfield-scheduler",
+        metavar="NAME",
+        help="scheduler plugin whose laws are checked: module:Class, name or distribution:name; "
+        "the fixture jackfield_scheduler gives it too",
+    )
+    group.addoption(
+        "--jackfield-config",
+        metavar="JSON",
+        help="section of that scheduler plugin, such as '{\"weights\": {\"gold\": 4}}'",
+    )
+    group.addoption(
+        "--jackfield-examples",
+        metavar="N",
+        type=int,
+        default=25,
+        help="random lives per law; default: 25",
+    )
+    group.addoption(
+        "--jackfield-cache",
+        metavar="NAME",
+        help="installed cache plugin that the fixture jackfield_cache gives",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    """Add the laws, before -k and its like choose among all items."""
+    if session.config.getoption("--jackfield-scheduler") is None:
+        return
+    try:
+        import hypothesis  # noqa: F401
+    except ModuleNotFoundError:
+        raise pytest.UsageError(
+            "--jackfield-scheduler needs hypothesis; install it beside pytest"
+        ) from None
+    from jackfield.core.testing.law_items import items_of
+
+    items += items_of(session)
 
 
 @pytest.fixture
@@ -82,6 +118,10 @@ def _installed(request: pytest.FixtureRequest, kind: str) -> type[Any]:
     name = request.config.getoption(f"--jackfield-{kind}")
     if name is None:
         pytest.skip(f"no plugin is named with --jackfield-{kind}")
+    if kind == "scheduler":
+        from jackfield.core.testing.law_items import find
+
+        return find(name)
     from jackfield.core.host.discover import discover
     from jackfield.core.host.loader import load
 

@@ -6,7 +6,6 @@ Pools are tiny, so that every limit is met often. See `Watch` for the laws.
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -20,6 +19,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.messages import NewRequest
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.engines import Sizes
+from jackfield.core.testing.examples import settings_for
 from jackfield.core.testing.lives import EOS, IDS, TENANTS, Advisors, start
 from jackfield.core.testing.stacks import Factory
 
@@ -150,16 +150,5 @@ def _refusal(new: NewRequest, size: Sizes) -> tuple[Any, ...] | None:
 def run_machine(
     machine: type[RuleBasedStateMachine], examples: int = 25, steps: int = 40
 ) -> None:
-    """Run a machine as a test. A profile of hypothesis scales both numbers' product.
-
-    The default profile looks at `examples` lives, the same ones each time; one with more
-    examples looks at as many more, at random.
-    """
-    factor = settings.default.max_examples / 100 if settings.default is not None else 1
-    chosen = settings(
-        max_examples=max(int(examples * factor), 1),
-        stateful_step_count=steps,
-        derandomize=factor <= 1,
-        deadline=None,
-    )
-    run_state_machine_as_test(machine, settings=chosen)
+    """Run a machine as a test, so many lives of so many steps. See `settings_for`."""
+    run_state_machine_as_test(machine, settings=settings_for(examples, stateful_step_count=steps))

@@ -17,7 +17,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.level import Level
-from jackfield.core.engine.node import Leaf, Node, leaf_of, path_of
+from jackfield.core.engine.node import Leaf, leaf_of, path_of
 from jackfield.core.engine.request import Request
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.testing.clock import ManualClock
@@ -85,12 +85,13 @@ class Walk:
 
     def charge(self) -> None:
         """Everybody who runs is billed."""
-        work: dict[Node, Work] = {}
+        work: dict[Leaf, Work] = {}
         for request in self.running.values():
             assert isinstance(request.leaf, Leaf)
             one = Work(prefill=request.handle % 5, decode=1)
             work[request.leaf] = work.get(request.leaf, Work()).plus(one)
-        self.tree.charge(work)
+        self.tree.charge((), work)
+        self.tree.settle()
 
     def leave(self) -> None:
         """The oldest of those who run is done."""

@@ -8,9 +8,11 @@ from jackfield.core.api import FinishReason
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.request import Request
+from jackfield.core.engine.steps import StepPlan
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.engines import Sizes
 from jackfield.core.testing.fake_executor import FakeExecutor
+from jackfield.core.testing.inspectors import Inspector
 from jackfield.core.testing.oracle import Question, expected
 
 Key = tuple[str, int]
@@ -30,10 +32,11 @@ class Before(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What came back of one answer. may_fail: policies may refuse it."""
+    """What came back of one answer, and what should: an advisor may still make it shorter."""
 
     answer: list[int]
     finish: FinishReason
+    request: Request
     tokens: list[int] = field(default_factory=list)
     ended: bool = False
     aborted: bool = False
@@ -43,6 +46,7 @@ class Watch:
     """Adds, aborts and steps as told. Every method raises `AssertionError` when a law is broken.
 
     may_reject: an advisor of the engine refuses requests, so that an error may end them.
+    inspectors: look at each step too. plan: what the last step submitted; None = nothing.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Watch:
         self.engine = engine
         self.answers: dict[Key, Progress] = {}
         self.trace: list[str] = []
+        self.inspectors: list[Inspector] = []
+        self.plan: StepPlan | None = None
         self._sizes = sizes
         self._executor = executor
         self._clock = clock
@@ -65,13 +71,18 @@ class Watch:
         self._may_reject = may_reject
         self._work = 0
 
+    @property
+    def now(self) -> float:
+        """The engine's clock."""
+        return self._clock.now()
+
     def add(self, new: NewRequest, eos_ids: frozenset[int] = frozenset()) -> None:
         """Hand over a request that fits, and know its answers beforehand."""
         self.engine.add(new)
         for request in self.engine._requests[new.id]:
             question = self._question(new, request, eos_ids)
             answer, finish = expected(question)
-            self.answers[(new.id, request.index)] = Progress(answer, finish)
+            self.answers[(new.id, request.index)] = Progress(answer, finish, request)
             self._work += len(new.prompt) + len(answer) + 1
 
     def _question(self, new: NewRequest, request: Request, eos: frozenset[int]) -> Question:
@@ -97,6 +108,8 @@ class Watch:
 
     def step(self) -> None:
         """One step of the engine and all checks."""
+        for inspector in self.inspectors:
+            inspector.before(self)
         before = self._running()
         last = self._executor.last_plan
         busy = self._sizes.overlap == 0 and (before or self._somebody_may_be_admitted())
@@ -106,6 +119,9 @@ class Watch:
         self._check_preemptions(before)
         self._check_tenants()
         plan = self._executor.last_plan
+        self.plan = plan if plan is not last else None
+        for inspector in self.inspectors:
+            inspector.after(self)
         assert plan is not last or not busy, "somebody could run, and the step was empty"
         if plan is not None and plan is not last:
             assert plan.num_tokens <= self._sizes.max_tokens, "the step is too large"
@@ -145,6 +161,9 @@ class Watch:
             assert self._may_reject, f"{delta.id} failed: {delta.error}"
             assert delta.error, f"{delta.id} failed without a reason"
         else:
+            most = progress.request.max_tokens
+            if most < len(progress.answer):
+                progress.answer, progress.finish = progress.answer[:most], FinishReason.LENGTH
             assert progress.tokens == progress.answer, f"{delta.id} ended too early"
             assert delta.finish is progress.finish, f"{delta.id} ended as {delta.finish}"
 
@@ -192,3 +211,5 @@ class Watch:
         assert not planner.running and not len(lifecycle.tree) and not len(lifecycle.gates)
         assert lifecycle.valve.num_tokens == 0 and not lifecycle.valve.requests()
         assert sum(lifecycle.metrics.finished.values()) == len(self.answers)
+        for inspector in self.inspectors:
+            inspector.end(self)

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from jackfield.core.testing import pytest_plugin
 from jackfield.server.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "changelog/README.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "changelog/README.md"]
 LINK = re.compile(r"\]\(([^)#]+)(#[^)]*)?\)")
 COMMAND = re.compile(r"`((?:jackfield |\./scripts/)[^`\n]+)`")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -55,8 +56,9 @@ def test_links_resolve(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_hooks_page_is_up_to_date() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "make_hooks_doc.py"), "--check"]
+@pytest.mark.parametrize("script", ["make_hooks_doc.py", "make_policies_doc.py"])
+def test_pages_that_the_code_makes_are_up_to_date(script: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / script), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -129,6 +131,32 @@ def test_every_setting_is_documented_with_its_default() -> None:
     rows = [row for name in SECTIONS for row in ROW.findall(section(name))]
     documented = {key: default.strip("`").replace('"', "'") for key, default in rows}
     assert documented == {key: shown(key) for key in core_keys()}
+
+
+def test_every_setting_of_a_policy_is_documented() -> None:
+    """On the page of the policy, which the code makes."""
+    missing = []
+    for name, policy in policies().items():
+        page = (ROOT / "docs" / "policies" / f"{name}.md").read_text()
+        documented = {key for key, _ in ROW.findall(page)}
+        keys = {f"scheduler.{name}.{field}" for field in policy.Config.model_fields}
+        missing += sorted(keys - documented)
+        missing += [name] * (f"policies/{name}.md" not in (ROOT / "docs/policies.md").read_text())
+    assert missing == []
+
+
+def test_every_policy_says_what_it_promises_and_where_it_comes_from() -> None:
+    silent = [
+        name
+        for name, policy in policies().items()
+        if not all(f"{word}: " in policy.__doc__ for word in ("Guarantee", "Source"))
+    ]
+    assert silent == []
+
+
+def policies() -> dict[str, Any]:
+    points = entry_points(group=f"jackfield.v{API_VERSION}.schedulers")
+    return {one.name: one.load() for one in points if one.value.startswith("jackfield.plugins.")}
 
 
 def shown(key: str) -> str:

@@ -69,6 +69,14 @@ class Orders(Discipline[int]):
         self.calls["activate"] += 1
         cls.state = active_min or 0
 
+    def admitted(self, cls: ClassState[int], request: RequestView) -> None:
+        self.calls["admitted"] += 1
+        assert cls.running > 0
+
+    def left(self, cls: ClassState[int], request: RequestView) -> None:
+        self.calls["left"] += 1
+        assert self.calls["left"] <= self.calls["admitted"]
+
     def keep(self, request: RequestView, now: float) -> Rank:
         self.calls["keep"] += 1
         return super().keep(request, now)

@@ -2,11 +2,15 @@
 
 import ast
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, DEDENT, ENDMARKER, INDENT, NEWLINE, NL, generate_tokens
 
 ROOT = Path(__file__).parents[2]
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400
+LONGEST_POLICY = 80
+NO_CODE = {COMMENT, NL, NEWLINE, INDENT, DEDENT, ENDMARKER}
 FILES = [path for room in ("core", "plugins", "server") for path in (ROOT / room).rglob("*.py")]
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -40,6 +44,35 @@ def test_files_are_short() -> None:
         if (length := len(path.read_text().splitlines())) > LONGEST_FILE
     }
     assert long == {}
+
+
+def code_lines(path: Path) -> int:
+    """Lines with anything but comments and docstrings."""
+    text = path.read_text()
+    found: set[int] = set()
+    for token in generate_tokens(StringIO(text).readline):
+        if token.type not in NO_CODE:
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_text and isinstance(node.value.value, str):
+            found.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(found)
+
+
+def test_lines_of_code_are_counted_without_comments_and_docstrings(tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text('"""Two\nlines."""\n\n# no\nX = (\n    1,  # one\n)\n"""After."""\n')
+    assert code_lines(file) == 3
+
+
+def test_policies_are_short() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): code_lines(path)
+        for path in (ROOT / "plugins" / "schedulers").rglob("*.py")
+    }
+    assert len(lengths) > 5
+    assert {path: count for path, count in lengths.items() if count > LONGEST_POLICY} == {}
 
 
 def test_no_file_of_odds_and_ends() -> None:

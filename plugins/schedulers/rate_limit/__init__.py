@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from jackfield.core.api import (
     Event,

@@ -1,8 +1,11 @@
 """Shortest prompt first, with ageing: a long prompt waits longer, but not for ever."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from pydantic import Field
 
-from jackfield.core.api import Discipline, PolicyConfig, Rank, RequestView
+from jackfield.core.api import Claim, Discipline, PolicyConfig, Rank, RequestView, WorkConserving
 
 
 class ShortestFirstConfig(PolicyConfig):
@@ -19,6 +22,7 @@ class ShortestFirst(Discipline[None]):
     """
 
     Config = ShortestFirstConfig
+    claims: ClassVar[Sequence[Claim]] = (WorkConserving(),)
 
     def key(self, request: RequestView, now: float) -> Rank:
         handicap: float = self.config.seconds_per_token * request.num_prompt_tokens
