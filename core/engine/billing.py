@@ -35,11 +35,9 @@ class Billing:
                 node.owe(work)
             self._note(leaf, due)
         self._steps += 1
-        if self._steps >= MOST_UNCHARGED:
-            due.update(self._owing)
-            self._owing.clear()
-            self._steps = 0
         settle_all(due)
+        if self._steps >= MOST_UNCHARGED:
+            due.update(dict.fromkeys(self.settle()))
         return due
 
     def _note(self, leaf: Leaf, due: dict[Node, None]) -> None:

@@ -131,7 +131,10 @@ class Level:
     def ranks_of(self, classes: Sequence[ClassState[Any]], now: float) -> list[Sortable]:
         """Order among these classes. Many are asked in one go, and one by one after a fault."""
         found = self.guard.ask(None, _sortable_all, self._ranks, classes, now)
-        if found is None or len({*map(len, found), self._width.get("rank", len(found[0]))}) > 1:
+        if not found:
+            return [self.rank(cls, now) for cls in classes]
+        width = self._width.setdefault("rank", len(found[0]))
+        if any(len(rank) != width for rank in found):
             return [self.rank(cls, now) for cls in classes]
         return found
 

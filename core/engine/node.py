@@ -151,7 +151,7 @@ def settle_all(nodes: Iterable[Node]) -> None:
     """Charge what each class owes."""
     owing: dict[Level, list[tuple[ClassState[Any], Work]]] = {}
     for node in nodes:
-        if node.decodes or node.owed is not None:
+        if node.owes:
             owing.setdefault(node.above, []).append((node.state, node.take_owed()))
     for level, bills in owing.items():
         level.charge_all(bills)

@@ -32,6 +32,7 @@ from jackfield.core.testing.engines import (
     request,
     run,
 )
+from jackfield.core.testing.hostile import Nasty
 from jackfield.core.testing.lives import TIGHT, life, start
 from jackfield.core.testing.watch import Watch
 
@@ -43,19 +44,6 @@ METHODS = (
 LEAF_METHODS = ("key", "keep", "pick")
 RANKS = ("key", "rank", "keep")
 Behaviour = Callable[..., Any]
-
-
-class Nasty:
-    """Cannot be printed, hashed or compared."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("repr")
-
-    def __hash__(self) -> int:
-        raise ValueError("hash")
-
-    def __eq__(self, other: object) -> bool:
-        raise KeyError("eq")
 
 
 class Unprintable(Exception):

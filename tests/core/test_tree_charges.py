@@ -14,7 +14,10 @@ from jackfield.core.api import (
     Work,
 )
 from jackfield.core.engine.billing import MOST_UNCHARGED
+from jackfield.core.engine.guard import Guard
+from jackfield.core.engine.level import Level
 from jackfield.core.engine.messages import NewRequest
+from jackfield.core.engine.rank import LAST
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.engines import Sizes, make_engine
 
@@ -49,10 +52,11 @@ class Patient(Shares):
     adds_up: ClassVar[bool] = True
 
 
-def run(policy: Shares, steps: int) -> Any:
+def run(policy: Shares, steps: int, tenants: str = "abc") -> Any:
+    """Requests 0, 1, ... of these tenants; two run."""
     engine = make_engine(Sizes(max_seqs=2), clock=ManualClock(), disciplines=[policy])
-    for name in ("a", "b", "c"):
-        engine.add(NewRequest(name, [1, 2, 3], LONG, RequestContext(tenant=name)))
+    for number, tenant in enumerate(tenants):
+        engine.add(NewRequest(str(number), [1, 2, 3], LONG, RequestContext(tenant=tenant)))
     for _ in range(steps):
         engine.step()
     return engine
@@ -84,11 +88,44 @@ def test_work_that_adds_up_is_charged_together_and_in_time() -> None:
     assert max(work.decode for work in of_a) == MOST_UNCHARGED
 
 
-def test_nothing_is_told_of_a_class_that_owes() -> None:
+@pytest.mark.parametrize("tenants", ["abc", "aac"])
+def test_nothing_is_told_of_a_class_that_owes(tenants: str) -> None:
+    """Neither of one that loses its last request, nor of one that goes on."""
     policy = Patient()
-    engine = run(policy, MOST_UNCHARGED + 3)
+    engine = run(policy, MOST_UNCHARGED + 3, tenants)
     policy.asked.clear()
-    engine.abort("a")
+    engine.abort("0")
     engine.step()
     of_a = [asked for asked in policy.asked if asked.endswith(" a")]
     assert of_a.index("charge a") < of_a.index("left a")
+
+
+def test_a_class_that_becomes_idle_owes_nothing() -> None:
+    """Its state tells the next class that comes back where the others are."""
+
+    class Plain(Patient):
+        left = Discipline.left
+
+    policy = Plain()
+    engine = run(policy, MOST_UNCHARGED + 3)
+    policy.asked.clear()
+    engine.abort("0")
+    engine.step()
+    assert "charge a" in policy.asked
+
+
+def test_ranks_of_another_width_are_a_fault_also_when_many_are_asked() -> None:
+    class Wider(Shares):
+        width = 1
+
+        def rank(self, cls: ClassState[float], now: float) -> tuple[float, ...]:  # type: ignore[override]
+            return (0.0,) * self.width
+
+    policy, guard = Wider(), Guard("wider", 9, 1.0)
+    level = Level("wider", policy, guard)
+    classes = [ClassState[float](name) for name in "abc"]
+    assert level.ranks_of(classes, 0.0) == [(0.0,)] * 3 and guard.faults == 0
+    policy.width = 2
+    assert level.ranks_of(classes, 0.0) == [LAST] * 3
+    assert guard.faults == 3
+    assert guard.last_fault == "rank returned 2 numbers, before 1"

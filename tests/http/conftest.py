@@ -15,6 +15,7 @@ import pytest
 from openai import OpenAI
 
 from jackfield import AsyncLLM
+from jackfield.core.api import RequestContext
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.testing.scripted_folder import write_scripted_model
 from jackfield.core.testing.tiny_model import write_tiny_model
@@ -118,6 +119,20 @@ class Site:
             for reader in readers:
                 reader.join(20)
         assert len(found) >= 2 and set(found) == {alone}
+
+    @contextmanager
+    def watched(self) -> Iterator[list[RequestContext]]:
+        """The contexts of the requests that the engine's front is given."""
+        seen: list[RequestContext] = []
+        follow = self.llm.follow
+
+        def watch(*given: Any, **more: Any) -> Any:
+            seen.append(more["context"])
+            return follow(*given, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.llm, "follow", watch)
+            yield seen
 
     def refusal(self, found: httpx.Response, param: str | None, status: int = 400) -> str:
         """The message of a refusal, which has the one shape that clients know."""

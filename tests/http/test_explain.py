@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jackfield.core.api import RequestContext, Trust
+from jackfield.core.api import Trust
 from jackfield.plugins.server.keys import Keys, KeysConfig
 from jackfield.server.cli import main
 from jackfield.server.http.settings import HttpSettings
@@ -187,22 +187,6 @@ def test_decisions_are_counted(site: Any) -> None:
     assert "# TYPE jackfield_displacements_total counter" in text
 
 
-@contextmanager
-def watched(site: Any) -> Iterator[list[RequestContext]]:
-    seen: list[RequestContext] = []
-    follow = site.llm.follow
-
-    def watch(*given: Any, **more: Any) -> Any:
-        seen.append(more["context"])
-        return follow(*given, **more)
-
-    site.llm.follow = watch
-    try:
-        yield seen
-    finally:
-        site.llm.follow = follow
-
-
 @pytest.mark.parametrize(
     ("key", "wanted", "tier", "shown", "ignored"),
     [("a", "flex", "batch", "flex", None), ("a", "priority", "silver", "default", "service_tier"),
@@ -212,7 +196,7 @@ def test_service_tiers_are_tiers(
     locked: Any, key: str, wanted: str, tier: str, shown: str, ignored: str | None
 ) -> None:
     body = {"messages": TALK, "max_tokens": 1, "service_tier": wanted}
-    with watched(locked) as seen:
+    with locked.watched() as seen:
         found = locked.http.post("/v1/chat/completions", json=body, headers=head(key))
     assert [one.tier for one in seen] == [tier]
     assert found.json()["service_tier"] == shown
@@ -222,7 +206,7 @@ def test_service_tiers_are_tiers(
 def test_only_a_gateway_passes_tenants_on(locked: Any) -> None:
     body = {"prompt": "x", "max_tokens": 1, "unknown": 1}
     said = {"tenant": "t", "priority": "4"}
-    with watched(locked) as seen:
+    with locked.watched() as seen:
         believed = locked.http.post("/v1/completions", json=body, headers=head("g", **said))
         own = locked.http.post("/v1/completions", json=body, headers=head("o", **said))
     assert [(one.tenant, one.priority, one.trust) for one in seen] == [

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,6 @@ ONE_TOKEN = {"prompt": "x", "max_tokens": 1}
 
 def table(caller: Caller) -> RequestContext | None:
     return KEYS.get(caller.key or "")
-
-
-@contextmanager
-def watched(site: Any) -> Iterator[list[RequestContext]]:
-    """The contexts of the requests that the engine's front is given."""
-    seen: list[RequestContext] = []
-    follow = site.llm.follow
-
-    def watch(*given: Any, **more: Any) -> Any:
-        seen.append(more["context"])
-        return follow(*given, **more)
-
-    site.llm.follow = watch
-    try:
-        yield seen
-    finally:
-        site.llm.follow = follow
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +76,7 @@ def test_a_body_claims_nothing(locked: Any) -> None:
     for field in ("tenant", "tier", "trust", "labels", "deadline"):
         refused = ask(locked, "one", **{field: "b"})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
-    with watched(locked) as seen:
+    with locked.watched() as seen:
         for key, priority in [("one", 1), ("one", 9), ("two", -4), ("boss", -4), ("boss", 2)]:
             assert ask(locked, key, priority=priority).is_success
     assert [one.priority for one in seen] == [5, 9, 0, -4, 2]
@@ -102,14 +84,14 @@ def test_a_body_claims_nothing(locked: Any) -> None:
 
 
 def test_without_keys_any_priority_may_be_asked_for(site: Any) -> None:
-    with watched(site) as seen:
+    with site.watched() as seen:
         assert ask(site, "any", priority=-7, user="u" * 200).is_success
     assert seen == [RequestContext(priority=-7, labels={"user": "u" * 128})]
 
 
 def test_the_user_of_a_body_is_a_label_unless_there_is_one(locked: Any) -> None:
     talk = [{"role": "user", "content": "x"}]
-    with watched(locked) as seen:
+    with locked.watched() as seen:
         ask(locked, "one", user="me")
         head = {"authorization": "Bearer one"}
         chat = {"messages": talk, "max_tokens": 1, "user": "you"}
@@ -155,7 +137,7 @@ def test_a_plugin_is_asked_once_a_request_before_the_body(folder: Path, serve: A
         asked.append(caller)
         return RequestContext(deadline=caller.now + 60)
 
-    with serve(folder, HttpSettings(identify=[("keep", keep)])) as site, watched(site) as seen:
+    with serve(folder, HttpSettings(identify=[("keep", keep)])) as site, site.watched() as seen:
         before = time.monotonic()
         head = {"X-Team": "t", "Authorization": "Bearer \u00fc".encode()}
         assert site.http.post("/v1/completions", content=b"{", headers=head).status_code == 415
