@@ -18,7 +18,10 @@ from jackfield.core.api.advisor import (
     VerdictKind,
     VictimView,
 )
+from jackfield.core.api.block_index import KEY_BYTES, TOKEN_BYTES, BlockIndex, Chain
+from jackfield.core.api.block_order import BlockOrder
 from jackfield.core.api.cache import CacheAxis, CacheLayout, CachePlugin
+from jackfield.core.api.cache_hints import NO_HINTS, CacheHints
 from jackfield.core.api.claims import (
     Bound,
     Claim,
@@ -32,6 +35,7 @@ from jackfield.core.api.claims import (
     WorkConserving,
     counted_tokens,
 )
+from jackfield.core.api.encoding import KvEncoding, KvScales, ScaleSource
 from jackfield.core.api.errors import (
     CapacityError,
     CheckpointError,
@@ -52,6 +56,7 @@ from jackfield.core.api.errors import (
     RequestRejected,
     TokenizerError,
 )
+from jackfield.core.api.eviction import DEVICE, BlockMeta, EvictionSpace, Evictor, EvictorPlugin
 from jackfield.core.api.hooks import (
     API_VERSION,
     KINDS,
@@ -91,7 +96,9 @@ from jackfield.core.api.model import (
 )
 from jackfield.core.api.output import LOGPROB_FLOOR, FinishReason, Logprob
 from jackfield.core.api.predictor import Predictor
+from jackfield.core.api.reordering import Reordering
 from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView, Trust
+from jackfield.core.api.retention import Keep, ReleaseCause, Released
 from jackfield.core.api.sampling import SamplingParams
 from jackfield.core.api.scheduler import (
     MAX_LOOKAHEAD,
@@ -103,6 +110,16 @@ from jackfield.core.api.scheduler import (
     Rank,
     Work,
 )
+from jackfield.core.api.sizes import format_bytes, parse_bytes
+from jackfield.core.api.tier import (
+    DirectStore,
+    Move,
+    MoveCandidate,
+    MoveView,
+    TierSpace,
+    TierSpec,
+    TierStore,
+)
 
 __all__ = [
     # schedulers
@@ -113,7 +130,11 @@ __all__ = [
     "Bound", "Claim", "Edf", "Extent", "Fcfs", "NoCreditForIdle", "Rate", "StrictPriority",
     "WeightedFair", "WorkConserving", "counted_tokens",
     # caches
-    "CacheAxis", "CacheLayout", "CachePlugin",
+    "DEVICE", "KEY_BYTES", "NO_HINTS", "TOKEN_BYTES", "BlockIndex", "BlockMeta", "BlockOrder",
+    "CacheAxis", "CacheHints", "CacheLayout", "CachePlugin", "Chain", "DirectStore",
+    "EvictionSpace", "Evictor", "EvictorPlugin", "Keep", "KvEncoding", "KvScales", "Move",
+    "MoveCandidate", "MoveView", "ReleaseCause", "Released", "Reordering", "ScaleSource",
+    "TierSpace", "TierSpec", "TierStore",
     # kernels
     "OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits", "KernelPlugin",
     "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec", "Operations", "SampleBatch",
@@ -125,6 +146,8 @@ __all__ = [
     # requests and answers
     "GATEWAY_HEADERS", "LOGPROB_FLOOR", "NO_LABELS", "Caller", "FinishReason", "Logprob",
     "PassedOn", "RequestContext", "RequestView", "SamplingParams", "Trust", "passed_on",
+    # sizes in bytes
+    "format_bytes", "parse_bytes",
     # errors
     "CapacityError", "CheckpointError", "ConfigError", "ContextLengthExceeded",
     "EngineStoppedError", "JackfieldError", "ModelError", "ModelNotFound", "NeverFits",

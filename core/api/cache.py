@@ -7,9 +7,19 @@ from jackfield.core.api.scheduler import PolicyConfig
 
 
 class CacheAxis(StrEnum):
-    """What a cache plugin decides. Exclusive axes have one owner in a stack."""
+    """What a cache plugin decides.
+
+    allocator, encoding and identity have one owner in a stack; namespace, retention and tier any
+    number. eviction: named in `cache.eviction`, per tier, and not in `cache.stack`.
+    """
 
     ALLOCATOR = "allocator"
+    ENCODING = "encoding"
+    IDENTITY = "identity"
+    NAMESPACE = "namespace"
+    RETENTION = "retention"
+    TIER = "tier"
+    EVICTION = "eviction"
 
 
 class CacheLayout(NamedTuple):
@@ -19,7 +29,10 @@ class CacheLayout(NamedTuple):
 
 
 class CachePlugin:
-    """Base of a cache plugin. `axis` says what it decides; the order in the stack never matters."""
+    """Base of a cache plugin. `axis` says what it decides; the order in the stack never matters.
+
+    It may implement hooks of other axes beside that of its own.
+    """
 
     Config: type[PolicyConfig] = PolicyConfig
     axis: CacheAxis

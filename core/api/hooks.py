@@ -23,10 +23,15 @@ from jackfield.core.api.advisor import (
     Verdict,
     VictimView,
 )
+from jackfield.core.api.block_index import BlockIndex
 from jackfield.core.api.cache import CacheLayout
 from jackfield.core.api.identity import Caller
+from jackfield.core.api.retention import Keep, Released
+from jackfield.core.api.tier import Move, MoveView, TierSpace, TierSpec, TierStore
 
 if TYPE_CHECKING:
+    from jackfield.core.api.encoding import KvEncoding
+    from jackfield.core.api.kernel import BatchLimits, KvSpec
     from jackfield.core.api.request import RequestContext, RequestView
 
 PROJECT = "jackfield"
@@ -113,6 +118,76 @@ class CacheHooks:
         """How the KV pool is cut into blocks. Called once, when the engine is built.
 
         Owned by the one plugin of the `allocator` axis.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def encode(self, spec: "KvSpec") -> "KvEncoding | None":
+        """How the keys and values of one layer group are stored; None = as the model has them.
+
+        Called once per layer group, when the model is loaded. Owned by the one plugin of the
+        `encoding` axis. A kernel that cannot read it is passed over.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def identity(self, block_size: int) -> BlockIndex:
+        """A new, empty index of cached blocks.
+
+        Called when the engine is built, and again when the cache is reset. Owned by the one plugin
+        of the `identity` axis; without one, requests share nothing.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def salt(self, request: "RequestView") -> bytes:
+        """What a request must have in common with another one to share its blocks.
+
+        Called once per request, when it arrives. Each plugin's answer counts under the plugin's
+        name, so that two plugins never mean the same by accident; the tenant is the core's affair.
+        b"" = nothing. Budget: 2 us.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def retain(self, released: Sequence[Released]) -> Sequence[Keep]:
+        """What becomes of the blocks of requests that let them go, one answer each, in order.
+
+        Called once per batch of releases. Fold: see `Keep`. At most `cache.pinned_share` of the
+        pool is ever pinned. Budget: 10 us.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def tiers(self, block_bytes: int) -> Sequence[TierSpec]:
+        """The tiers that the plugin brings, the fastest first. Called once, when the engine is
+        built. Tiers of several plugins follow in the order of `cache.stack`. block_bytes: of one
+        block over all layers and ranks.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def store(self, name: str, space: TierSpace) -> "TierStore | None":
+        """Open a tier on one rank. Called once per tier and rank, when the pool is allocated; None
+        for a tier that is another plugin's. Raises `ConfigError` or `CapacityError` with numbers.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def scratch(self, limits: "BatchLimits") -> int:
+        """Bytes that the plugin will hold on the device beside the pool, at most.
+
+        Called once per rank, before the pool is sized. Fold: sum. limits: the largest step.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def move(self, view: MoveView, byte_budget: int) -> Sequence[Move]:
+        """Choose what is copied from a tier to the one below.
+
+        Called once per step and tier that has one below. Of all answers those of the largest
+        priority are done first, as many as the budget allows. Blocks that are no candidates are
+        ignored. Budget: 10 us.
         """
         raise NotImplementedError
 

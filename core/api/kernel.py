@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from jackfield.core.api.encoding import KvEncoding, KvScales
 from jackfield.core.api.scheduler import PolicyConfig
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class KvSpec(NamedTuple):
     """What one layer group keeps per token: heads, head size, element type, block size.
 
-    window: how many of the last positions a query sees, itself included; None = all.
+    dtype: in which the model computes. window: how many of the last positions a query sees, itself
+    included; None = all. encoding: how keys and values are stored; None = in `dtype`.
     """
 
     num_heads: int
@@ -28,6 +30,7 @@ class KvSpec(NamedTuple):
     dtype: "torch.dtype"
     block_size: int
     window: int | None = None
+    encoding: KvEncoding | None = None
 
 
 class KvTensor(NamedTuple):
@@ -39,9 +42,13 @@ class KvTensor(NamedTuple):
 
 
 class KvLayout(NamedTuple):
-    """The tensors that hold one layer's blocks."""
+    """The tensors that hold one layer's blocks.
+
+    tile: positions that the kernel reads at once; blocks must be a multiple of it.
+    """
 
     tensors: tuple[KvTensor, ...]
+    tile: int = 1
 
     @property
     def bytes_per_block(self) -> int:
@@ -59,11 +66,15 @@ class KvLayer(NamedTuple):
     """One layer's part of the pool, as its kernel laid it out, and how it attends.
 
     tensors: by the names of the layout, each `[num_blocks, *shape]`. scale: of the scores.
+    encoding: how keys and values are stored; None = as they come. scales: what stored ones are
+    multiplied with to get them back; None = nothing.
     """
 
     tensors: "Mapping[str, Tensor]"
     scale: float
     window: int | None = None
+    scales: KvScales | None = None
+    encoding: KvEncoding | None = None
 
 
 class BatchLimits(NamedTuple):

@@ -5,6 +5,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from jackfield.core.api.cache_hints import NO_HINTS, CacheHints
+
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -25,7 +27,7 @@ class RequestContext(NamedTuple):
 
     tenant: the authenticated caller, never what the request body claims. priority: lower goes
     first. deadline: engine clock, seconds, as `LLM.deadline` makes it; None = none. labels: free
-    text for policies.
+    text for policies. cache: what the request asks of the KV cache.
     """
 
     tenant: str = "default"
@@ -34,6 +36,7 @@ class RequestContext(NamedTuple):
     deadline: float | None = None
     labels: Mapping[str, str] = NO_LABELS
     trust: Trust = Trust.ANONYMOUS
+    cache: CacheHints = NO_HINTS
 
 
 class RequestView(Protocol):
