@@ -14,6 +14,7 @@ from jackfield.core.api import (
     PluginContractError,
     PolicyContext,
 )
+from jackfield.core.cache_stack import cache_stack
 from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.resolve import resolve_model
@@ -27,19 +28,23 @@ from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.policies import Policies
 from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
+from jackfield.core.executors.encoder import encoder_of
 from jackfield.core.executors.loading import Loaded, Order, limits_for, load
+from jackfield.core.executors.tiers import TierHooks
 from jackfield.core.host.config import Config
 from jackfield.core.host.discover import Found
 from jackfield.core.host.manager import Manager
 from jackfield.core.host.ordering import Ordering
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import Named, Stack, build_caches, load_model_class
+from jackfield.core.kv.build import Memory, build_cache
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
 from jackfield.core.texts import Texts, load_texts
 
 LONGEST_SLEEP = 1.0
+TIER_HOOKS = ("tiers", "store")
 SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "plan", "observe")
 
 
@@ -54,6 +59,7 @@ class Assembly:
     spec: ModelSpec
     stack: Stack
     summary: Summary
+    loaded: Loaded
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -99,17 +105,29 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     texts = load_texts(config, folder)
     dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
-    order = Order(folder, model_class, spec, kernels, block_size, device, dtype)
+    encoder = encoder_of(caches.manager)
+    tiers = TierHooks(*(caches.manager.implementations(hook) for hook in TIER_HOOKS))
+    scratch = caches.manager.implementations("scratch")
+    order = Order(
+        folder, model_class, spec, kernels, block_size, device, dtype, encoder, tiers, scratch
+    )
     loaded = load(order, config, progress)
     eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)
-    decided = policies(config, stack, services)
-    engine = _engine(config, loaded, decided, spec, block_size, eos_ids, clock)
+    cached = cache_stack(config, stack, loaded, str(path))
+    decided = policies(config, stack, services, cached.guards)
+    memory = build_cache(
+        BlockPool(loaded.num_blocks, block_size),
+        cached.policies,
+        cached.settings,
+        services.recompute_seconds,
+    )
+    engine = _engine(config, loaded, decided, spec, memory, eos_ids, clock)
     defaults, notices = texts.sampling_defaults, texts.notices()
     seconds = time.monotonic() - started
     summary = Summary.of(
         order, loaded, stack, chosen.found, eos_ids, defaults, notices, seconds
     )
-    return Assembly(engine, texts, clock, resolved, spec, stack, summary)
+    return Assembly(engine, texts, clock, resolved, spec, stack, summary, loaded)
 
 
 def contexts(
@@ -141,7 +159,7 @@ def _engine(
     loaded: Loaded,
     decided: Policies,
     spec: ModelSpec,
-    block_size: int,
+    memory: Memory,
     eos_ids: frozenset[int],
     clock: Clock,
 ) -> Engine:
@@ -159,14 +177,15 @@ def _engine(
         class_idle_seconds=engine.class_idle_seconds,
         max_classes=engine.max_classes,
     )
-    pool = BlockPool(loaded.num_blocks, block_size)
-    return Engine(settings, decided, pool, loaded.executor, clock)
+    return Engine(settings, decided, memory, loaded.executor, clock)
 
 
-def policies(config: Config, stack: Stack, services: Services) -> Policies:
+def policies(
+    config: Config, stack: Stack, services: Services, others: Sequence[Guard] = ()
+) -> Policies:
     """The scheduler stack, each plugin under its guard.
 
-    services: those that the plugins' contexts were made with.
+    services: those that the plugins' contexts were made with. others: guards of other plugins.
     """
     engine = config.engine
     names = [named.name for named in (*stack.disciplines, *stack.advisors)]
@@ -178,7 +197,8 @@ def policies(config: Config, stack: Stack, services: Services) -> Policies:
         ]
         for hook in SCHEDULER_HOOKS
     }
-    return Policies(_branch(stack.order, guards), Advice(hooks), list(guards.values()), services)
+    everybody = [*guards.values(), *others]
+    return Policies(_branch(stack.order, guards), Advice(hooks), everybody, services)
 
 
 def _branch(order: Ordering[Named[Discipline[Any]]], guards: Mapping[str, Guard]) -> Branch:

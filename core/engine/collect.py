@@ -55,7 +55,7 @@ def _settle(
         lifecycle.prompt_done(request)
     if finish is None and not tokens:
         return
-    delta = Delta(request.id, request.index, tokens, num_cached=request.num_cached)
+    delta = Delta(request.id, request.index, tokens, num_cached=request.first_cached)
     if scores:
         delta.scores = scores[: len(tokens)]
     if part.scores and part.start + part.length >= len(request.prompt):

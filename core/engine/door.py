@@ -14,12 +14,13 @@ from jackfield.core.engine.messages import NewRequest
 
 
 class DoorLimits(NamedTuple):
-    """What the model and the pool allow."""
+    """What the model and the pool allow. shares_blocks: whether keys of blocks are of use."""
 
     vocab_size: int
     max_model_len: int
     pool_tokens: int
     block_size: int
+    shares_blocks: bool = False
 
 
 class Door:

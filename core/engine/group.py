@@ -45,17 +45,3 @@ class Group:
             if member.status is Status.RUNNING and member.computed >= num_tokens:
                 return member
         return None
-
-
-def shared_blocks(request: Request, block_size: int) -> list[int]:
-    """Full blocks of the prompt that another answer to it holds; the last position is left out.
-
-    At least one position is always computed by the request itself, so that it has logits; all
-    are while it collects scores of its prompt.
-    """
-    group = request.group
-    if group is None or (request.wants_prompt_scores and not request.output):
-        return []
-    usable = min(len(request.prompt), request.total - 1) // block_size
-    donor = group.donor(usable * block_size) if usable else None
-    return donor.blocks[:usable] if donor is not None and donor is not request else []

@@ -8,6 +8,7 @@ from jackfield.core.api import (
     EventKind,
     FinishReason,
     LoadView,
+    ReleaseCause,
     Verdict,
     VerdictKind,
 )
@@ -15,10 +16,11 @@ from jackfield.core.engine.advice import Advice
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.decisions import CORE, Action, Decision, DecisionLog
 from jackfield.core.engine.distributions import Distributions
+from jackfield.core.engine.followers import Followers
 from jackfield.core.engine.gates import Gate, Gates
 from jackfield.core.engine.messages import Delta, Rejection
 from jackfield.core.engine.metrics import Metrics
-from jackfield.core.engine.outcome import Outcome, Preemption
+from jackfield.core.engine.outcome import Detour, Outcome, Preemption
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.reasons import ADMITTED, Code, why_waits
 from jackfield.core.engine.request import Request, Status
@@ -26,6 +28,7 @@ from jackfield.core.engine.tally import Tally
 from jackfield.core.engine.timings import Timings, timings_of
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
+from jackfield.core.kv.request_chain import RequestChain
 
 EVENT_OF = {
     FinishReason.ABORT: EventKind.ABORTED,
@@ -35,6 +38,10 @@ ENDED = {
     FinishReason.STOP: "a stop token or text ended it",
     FinishReason.LENGTH: "it has all the tokens it may have",
     FinishReason.ABORT: "the caller gave it up",
+}
+CAUSE_OF = {
+    FinishReason.STOP: ReleaseCause.FINISHED,
+    FinishReason.LENGTH: ReleaseCause.FINISHED,
 }
 BY_ITSELF = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 SOON = 1e-3
@@ -70,6 +77,8 @@ class Lifecycle:
         self._tally = tally
         self._in_flight = in_flight
         self._events: list[Event] = []
+        self._followers = Followers()
+        self._loading: dict[RequestChain, Request] = {}
 
     def load(self, now: float) -> LoadView:
         """Counts for policies."""
@@ -198,6 +207,8 @@ class Lifecycle:
             self.note(request, Action.ADMIT, ADMITTED[by], plugin, by)
         for preemption in outcome.preempted:
             self._preempted(preemption)
+        for detour in outcome.detours:
+            self._set_aside(detour)
         self.head_waits = outcome.waits
         head = outcome.head
         if outcome.waits is not None and head is not None and head.status is Status.WAITING:
@@ -206,6 +217,29 @@ class Lifecycle:
             if held.request.status is Status.WAITING:
                 code = Code.HELD_BACK
                 self.note(held.request, Action.WAIT, held.reason, held.plugin, code)
+
+    def _set_aside(self, detour: Detour) -> None:
+        request, code, reason, until, leader = detour
+        self.park(request, code, reason, CORE, until)
+        if leader is not None:
+            self._followers.add(leader, request)
+        elif request.chain is not None:
+            self._loading[request.chain] = request
+
+    def loaded(self, chains: Sequence[RequestChain]) -> None:
+        """What these requests waited for has come from a tier, or will not come."""
+        for chain in chains:
+            request = self._loading.pop(chain, None)
+            if request is not None and request.status is Status.PARKED:
+                self.wake(request, Code.LOADED, "what a tier held of it is loaded, or is lost")
+
+    def followed(self, leaders: Sequence[Request]) -> None:
+        """Steps were planned for these requests, or they have lost their seat or ended."""
+        for leader in leaders:
+            for follower in self._followers.ready(leader):
+                if follower.status is Status.PARKED:
+                    reason = f"{leader.id} has computed what both begin with, or has stopped"
+                    self.wake(follower, Code.PREFIX_READY, reason)
 
     def _waits_on(self, head: Request, code: Code) -> None:
         """Asked after every step, so that the sentence is made only for news."""
@@ -230,6 +264,7 @@ class Lifecycle:
         self._event(EventKind.PREEMPTED, request)
         self.note(request, Action.PREEMPT, reason, plugin, code)
         self._release_group(request)
+        self.followed((request,))
         if request.unseen:
             # It may not be planned before that step is collected, however long that takes.
             reason = "a step that samples for it is in flight"
@@ -267,7 +302,9 @@ class Lifecycle:
         delta: Delta | None = None,
     ) -> None:
         """The request leaves, whatever it was doing; its last delta goes out."""
-        self._detach(request)
+        if error is not None and request.chain is not None:
+            request.chain.tainted = True
+        self._detach(request, CAUSE_OF.get(finish, ReleaseCause.ABORTED))
         request.move(Status.FINISHED)
         request.finish, request.failure = finish, error
         if error is None:
@@ -282,6 +319,7 @@ class Lifecycle:
         self.outbox.append(base)
         self.ended.append(request)
         self._release_group(request)
+        self.followed((request,))
 
     def _measure(self, request: Request, finish: FinishReason) -> Timings:
         timings = timings_of(request, self._clock.now())
@@ -302,7 +340,7 @@ class Lifecycle:
         """The engine's clock."""
         return self._clock.now()
 
-    def _detach(self, request: Request) -> None:
+    def _detach(self, request: Request, cause: ReleaseCause) -> None:
         if request.status is Status.WAITING:
             self.tree.remove(request)
             self.valve.remove(request)
@@ -310,11 +348,11 @@ class Lifecycle:
             self.gates.remove(request)
         elif request.status is Status.RUNNING:
             self.tree.leave(request)
-            self.planner.release(request)
+        if request.chain is not None:
+            self._loading.pop(request.chain, None)
+        self.planner.release(request, cause)
 
-    def note(
-        self, request: Request, action: Action, reason: str, plugin: str, code: str
-    ) -> None:
+    def note(self, request: Request, action: Action, reason: str, plugin: str, code: str) -> None:
         """Write the reason of a decision down."""
         now, step = self._clock.now(), self.planner.number
         decision = Decision(now, step, request.id, action, reason, plugin, code, request.index)

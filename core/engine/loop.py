@@ -3,14 +3,13 @@
 import logging
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from jackfield.core.api import (
     EngineStoppedError,
     FinishReason,
-    PluginContractError,
     RequestError,
 )
 from jackfield.core.engine.clock import Clock
@@ -21,18 +20,24 @@ from jackfield.core.engine.group import Group
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.late import BannedSequences
 from jackfield.core.engine.lifecycle import Lifecycle
+from jackfield.core.engine.masks import masks
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.metrics import Metrics
 from jackfield.core.engine.planner import Limits, Planner
 from jackfield.core.engine.policies import Policies
+from jackfield.core.engine.readers import readers_of
 from jackfield.core.engine.reasons import Code
-from jackfield.core.engine.request import Request, Status
+from jackfield.core.engine.request import Request
 from jackfield.core.engine.schedule import Scheduler
+from jackfield.core.engine.shrinking import Shrinking
 from jackfield.core.engine.steps import Executor, StepPlan
 from jackfield.core.engine.tally import Tally
+from jackfield.core.engine.transferring import Transferring
 from jackfield.core.engine.tree import TreeLimits, WaitingTree
+from jackfield.core.engine.turn import Turn
 from jackfield.core.engine.valve import Valve
-from jackfield.core.kv.pool import BlockPool
+from jackfield.core.kv.build import Memory
+from jackfield.core.kv.cache_metrics import CacheMetrics
 
 log = logging.getLogger("jackfield.engine")
 SEED_BITS = 63
@@ -76,12 +81,13 @@ class Engine:
         self,
         settings: EngineSettings,
         policies: Policies,
-        pool: BlockPool,
+        memory: Memory,
         executor: Executor,
         clock: Clock,
     ) -> None:
         limits = settings.limits
-        planner = Planner(pool, limits)
+        planner = Planner(memory.cache, memory.mover, limits)
+        pool = memory.cache.pool
         tree = WaitingTree(
             policies.branch,
             TreeLimits(settings.park_timeout, settings.class_idle_seconds, settings.max_classes),
@@ -95,16 +101,22 @@ class Engine:
             planner, tree, valve, policies.advice, clock, self.log, settings.park_timeout, tally,
             self._in_flight,
         )  # fmt: skip
-        self._scheduler = Scheduler(planner, tree, valve, policies.advice, self.lifecycle.load)
-        door = DoorLimits(
-            settings.vocab_size, limits.max_model_len, pool.num_tokens, pool.block_size
+        self._scheduler = Scheduler(
+            planner, tree, valve, policies.advice, self.lifecycle.load, settings.park_timeout
         )
+        door = DoorLimits(
+            settings.vocab_size, limits.max_model_len, pool.num_tokens, pool.block_size,
+            memory.cache.shares,
+        )  # fmt: skip
         self.door_limits = door
         self._door = Door(door)
         self._settings = settings
         self._policies = policies
         self._planner = planner
+        self._cache, self._mover = memory
+        self._transferring = Transferring(memory, executor, self.lifecycle, clock)
         self._executor = executor
+        self._shrinking = Shrinking(planner, self.lifecycle, self.log, executor)
         self._clock = clock
         self._random = random.Random(settings.seed)
         self._requests: dict[str, list[Request]] = {}
@@ -112,13 +124,18 @@ class Engine:
         self._next_handle = 0
         self._stopped: str | None = None
         self._reported: set[Guard] = set()
-        self._in_step = False
+        self._turn = Turn()
         self._collected_at = 0.0
 
     @property
     def metrics(self) -> Metrics:
         """Counters since the start."""
         return self.lifecycle.metrics
+
+    @property
+    def cache_metrics(self) -> CacheMetrics:
+        """What the cache has counted since the start."""
+        return self._cache.metrics
 
     @property
     def has_work(self) -> bool:
@@ -129,19 +146,24 @@ class Engine:
     def next_alarm(self) -> float | None:
         """When `step` is worth calling although nothing runs; engine clock."""
         gates, tree = self.lifecycle.gates.next_alarm(), self.lifecycle.tree.next_alarm
-        return min((alarm for alarm in (gates, tree) if alarm is not None), default=None)
+        alarms = (gates, tree, self._mover.next_alarm())
+        return min((alarm for alarm in alarms if alarm is not None), default=None)
 
     @property
     def is_idle(self) -> bool:
         """Whether only time or an arrival can bring work: everybody left is parked or held back."""
         busy = (
             self._arrivals or self._in_flight or self._planner.running or self.lifecycle.outbox
-        )
+            or self._mover.is_busy
+        )  # fmt: skip
         return not busy and (not len(self.lifecycle.tree) or self.lifecycle.tree.is_held)
 
     def add(self, new: NewRequest) -> None:
         """Accept a request or raise `RequestError`. It is planned from the next step on."""
-        self._refuse_hooks("add")
+        with self._turn.take("add"):
+            self._add(new)
+
+    def _add(self, new: NewRequest) -> None:
         if self._stopped:
             raise EngineStoppedError(self._stopped)
         if new.id in self._requests:
@@ -160,9 +182,7 @@ class Engine:
         """Raise what `add` would raise for the request itself, and change nothing."""
         self._door.check(new)
 
-    def _make(
-        self, new: NewRequest, prompt: Sequence[int], index: int, max_tokens: int
-    ) -> Request:
+    def _make(self, new: NewRequest, prompt: Sequence[int], index: int, max_tokens: int) -> Request:
         request = Request(
             self._next_handle,
             new.id,
@@ -179,6 +199,7 @@ class Engine:
         longer = [ids for ids in new.banned_sequences if len(ids) > 1]
         request.banned = tuple(single)
         request.binder = BannedSequences(longer) if longer else None
+        request.chain = self._cache.open(request.view, prompt, new.keys)
         self._next_handle += 1
         return request
 
@@ -197,35 +218,25 @@ class Engine:
 
         finish: STOP for an answer that its text has ended.
         """
-        self._refuse_hooks("abort")
-        for request in list(self._requests.get(request_id, ())):
-            if index is None or request.index == index:
-                self.lifecycle.end(request, finish)
-        self._forget_ended()
+        with self._turn.take("abort"):
+            for request in list(self._requests.get(request_id, ())):
+                if index is None or request.index == index:
+                    self.lifecycle.end(request, finish)
+            self._forget_ended()
 
     def step(self) -> list[Delta]:
         """Plan and submit one step, collect what is due. Returns the news since the last call."""
-        self._refuse_hooks("step")
-        self._in_step = True
-        try:
+        with self._turn.take("step"):
             self._drain()
             self._submit()
             self.lifecycle.tell_observers()
-        finally:
-            self._in_step = False
         self._forget_ended()
         deltas, self.lifecycle.outbox = self.lifecycle.outbox, []
         return deltas
 
-    def _refuse_hooks(self, method: str) -> None:
-        if self._in_step:
-            raise PluginContractError(
-                f"a hook called {method}() of the engine that runs it; a hook acts only through "
-                f"what it returns"
-            )
-
     def _drain(self) -> None:
         self._report_faults()
+        self._transferring.begin()
         self.lifecycle.fall_back()
         self.lifecycle.wake_due()
         arrivals, self._arrivals = self._arrivals, []
@@ -255,10 +266,14 @@ class Engine:
         self.metrics.planning.add(perf_counter() - started)
         if plan is not None:
             self._launch(plan, requests)
+            self.lifecycle.followed(requests[plan.num_decodes :])
+        self._transferring.order()
         while len(self._in_flight) > (self._settings.overlap if plan is not None else 0):
             self._collect()
             if plan is None:
                 break
+        if plan is None and not self._in_flight and self._requests:
+            self._transferring.wait()
 
     def _count_stall(self) -> None:
         advice = self._policies.advice
@@ -277,7 +292,7 @@ class Engine:
             late = [request for request in requests if request.binder is not None]
             while late and self._in_flight:
                 self._collect()
-            self._executor.sample(ticket, self._late(plan, requests) if late else {})
+            self._executor.sample(ticket, masks(self.lifecycle, plan, requests) if late else {})
         except Exception as error:
             self._fail(plan, requests, error)
             return
@@ -290,26 +305,12 @@ class Engine:
             if group is not None and not group.is_open and request.computed >= len(request.prompt):
                 self.lifecycle.prompt_planned(request)
 
-    def _late(self, plan: StepPlan, requests: list[Request]) -> Mapping[int, Sequence[int]]:
-        masks = {}
-        for part, request in zip(plan.slices, requests, strict=True):
-            if request.binder is None or not part.samples or request.is_done:
-                continue
-            try:
-                masks[request.handle] = request.binder.banned(request.output)
-            except Exception as error:
-                reason = f"its late binding raised {type(error).__name__}: {error}"
-                code = Code.BINDING_FAILED
-                self.lifecycle.end(request, FinishReason.ERROR, error=reason, code=code)
-        return masks
-
     def _collect(self) -> None:
         flight = self._in_flight.popleft()
         try:
             result = self._executor.collect(flight.ticket)
         except Exception as error:
-            readers = _readers(flight.plan, flight.requests)
-            self._fail(flight.plan, [*flight.requests, *readers], error)
+            self._fail(flight.plan, flight.requests, error)
             return
         collect(self.lifecycle, flight.plan, flight.requests, result)
         self.metrics.step_times.add(perf_counter() - flight.started)
@@ -330,12 +331,15 @@ class Engine:
         self.metrics.failed_steps += 1
         log.error("step %d failed", plan.number, exc_info=error)
         reason = f"step {plan.number} failed: {type(error).__name__}: {error}"
+        lost = self._cache.invalidate(plan.number)
+        readers = readers_of(plan, requests, lost, self._planner)
         joined = {join.handle for join in plan.joins}
         seated = [r for r in self._planner.running.values() if r.handle in joined]
-        for request in dict.fromkeys([*requests, *seated]):
+        for request in dict.fromkeys([*requests, *seated, *readers]):
             if not request.is_done:
                 code = Code.STEP_FAILED
                 self.lifecycle.end(request, FinishReason.ERROR, error=reason, code=code)
+        self._shrinking.failed(plan, error)
         if isinstance(error, EngineStoppedError):
             self._stop(str(error))
 
@@ -365,12 +369,18 @@ class Engine:
         return self.log.of(request_id)
 
     def faults(self) -> dict[str, str]:
-        """Plugins that were switched off, and their last fault."""
-        return {g.plugin: g.last_fault or "" for g in self._policies.guards if g.off}
+        """Plugins that were switched off, and their last fault; "core": why steps got smaller."""
+        off = {g.plugin: g.last_fault or "" for g in self._policies.guards if g.off}
+        return self._cache.finder.faults() | off | self._mover.faults() | self._shrinking.report()
 
     def fault_counts(self) -> dict[str, int]:
         """How often each plugin failed that ever did."""
         return {guard.plugin: guard.faults for guard in self._policies.guards if guard.faults}
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""
+        with self._turn.take("reset_prefix_cache"):
+            return self._cache.reset()
 
     def check(self) -> None:
         """Check all invariants of seats, blocks and queues. Raises `AssertionError`."""
@@ -384,14 +394,3 @@ class Engine:
         """End everything; no method is called afterwards."""
         self._stop("it was closed")
         self._executor.close()
-
-
-def _readers(plan: StepPlan, requests: Sequence[Request]) -> list[Request]:
-    """Other answers to a prompt that were admitted on blocks which the step was to write."""
-    return [
-        member
-        for part, request in zip(plan.slices, requests, strict=True)
-        if request.group is not None
-        for member in request.group.members
-        if member.status is Status.RUNNING and member.num_cached > part.start
-    ]

@@ -15,7 +15,8 @@ DEFAULT_CONTEXT = RequestContext()
 class NewRequest:
     """One prompt. With params.n > 1 it becomes as many requests, numbered by `index`.
 
-    banned_sequences: token sequences that the answer never contains.
+    banned_sequences: token sequences that the answer never contains. keys: of the full blocks of
+    the prompt, 16 bytes each, as `core.kv.keys` makes them; b"" = the engine makes them itself.
     """
 
     id: str
@@ -23,6 +24,7 @@ class NewRequest:
     params: SamplingParams
     context: RequestContext = DEFAULT_CONTEXT
     banned_sequences: Sequence[Sequence[int]] = field(default=())
+    keys: bytes = b""
 
 
 class Rejection(NamedTuple):

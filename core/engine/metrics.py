@@ -53,7 +53,8 @@ class Metrics:
     prompt_tokens: known positions that steps computed, those of tokens that a preemption lost
     included. computed_prompt_tokens, cached_prompt_tokens: where the prompts of answers
     came from that have a first token; together their length. shared_tokens:
-    positions that were there, at every admission. rejections: plugin -> requests that it refused.
+    positions that were there, at every admission. out_of_memory_steps: of those that failed.
+    rejections: plugin -> requests that it refused.
     displacements: plugin -> seats that it took for a waiting request; preemptions hold them too.
     """
 
@@ -72,6 +73,7 @@ class Metrics:
     rejections: Counter[str] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
     failed_steps: int = 0
+    out_of_memory_steps: int = 0
     policy_stalls: Counter[str] = field(default_factory=Counter)
     planning: Reservoir = field(default_factory=Reservoir)
     step_times: Reservoir = field(default_factory=Reservoir)

@@ -39,8 +39,12 @@ def bind(
     spec: OpSpec,
     groups: Sequence[KvSpec],
     device: torch.device,
+    encoder: str = "",
 ) -> Table:
-    """Ask the plugins in the order of the stack. Raises `ConfigError` if nobody serves one."""
+    """Ask the plugins in the order of the stack. Raises `ConfigError` if nobody serves one.
+
+    encoder: the cache plugin that chose how the groups are stored, for messages.
+    """
     offered = [(name, _offer(name, plugin)) for name, plugin in kernels]
     owners: dict[str, str] = {}
     bound: dict[str, Any] = {}
@@ -55,6 +59,8 @@ def bind(
                 break
             passed.append(Passed(operation, name, tuple(reasons)))
         else:
+            if operation == ATTENTION:
+                _refuse_encoding(offered, spec, groups, device, encoder)
             raise ConfigError(_nobody(operation, passed, [name for name, _ in offered]))
     return Table(Operations(**bound), owners, passed)
 
@@ -77,6 +83,29 @@ def _reasons(
         return list(serves.unsupported(spec, device))
     found = [reason for group in groups for reason in serves.unsupported(group, device)]
     return list(dict.fromkeys(found))
+
+
+def _refuse_encoding(
+    offered: Sequence[tuple[str, Mapping[str, Any]]],
+    spec: OpSpec,
+    groups: Sequence[KvSpec],
+    device: torch.device,
+    encoder: str,
+) -> None:
+    """Raise `ConfigError` if somebody would serve but for the encoding of keys and values."""
+    plain = [group._replace(encoding=None) for group in groups]
+    able = [
+        name
+        for name, offer in offered
+        if ATTENTION in offer and not _reasons(ATTENTION, offer[ATTENTION], spec, plain, device)
+    ]
+    forms = sorted({group.encoding.name for group in groups if group.encoding is not None})
+    if able and forms:
+        raise ConfigError(
+            f"{encoder} needs a kernel that reads {' and '.join(forms)}; 'torch' does, "
+            f"{' and '.join(map(repr, able))} does not. Add 'torch' to kernel.stack, or take "
+            f"{encoder!r} out of cache.stack"
+        )
 
 
 def _nobody(operation: str, passed: Sequence[Passed], stack: Sequence[str]) -> str:

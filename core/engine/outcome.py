@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jackfield.core.engine.followers import Leader
 from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 
@@ -24,6 +25,19 @@ class Admission(NamedTuple):
     plugin: str
 
 
+class Detour(NamedTuple):
+    """Who is set aside instead of being admitted: until something is there that saves computing.
+
+    until: engine clock. leader: who computes it; None = it is loaded from a tier.
+    """
+
+    request: Request
+    code: Code
+    reason: str
+    until: float
+    leader: Leader | None = None
+
+
 @dataclass(slots=True)
 class Outcome:
     """For the log, the events and the queues.
@@ -36,6 +50,7 @@ class Outcome:
 
     admitted: list[Admission] = field(default_factory=list)
     preempted: list[Preemption] = field(default_factory=list)
+    detours: list[Detour] = field(default_factory=list)
     waits: Code | None = None
     head: Request | None = None
     recomputed: int = 0

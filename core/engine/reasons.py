@@ -31,8 +31,12 @@ class Code(StrEnum):
     # park and wake
     AWAITS_PROMPT = "awaits_prompt"
     AWAITS_STEP = "awaits_step"
+    AWAITS_PREFIX = "awaits_prefix"
+    AWAITS_LOAD = "awaits_load"
     PROMPT_READY = "prompt_ready"
     STEP_COLLECTED = "step_collected"
+    PREFIX_READY = "prefix_ready"
+    LOADED = "loaded"
     TIME_CAME = "time_came"
     # preempt; memory_short and plan too
     DISPLACED = "displaced"
@@ -49,6 +53,7 @@ class Code(StrEnum):
     ENGINE_STOPPED = "engine_stopped"
     # fault
     SWITCHED_OFF = "switched_off"
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 ADMITTED = {

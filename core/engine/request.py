@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jackfield.core.engine.group import Group
     from jackfield.core.engine.late import LateBinder
     from jackfield.core.engine.node import Leaf
+    from jackfield.core.kv.request_chain import RequestChain
 
 NO_SEAT = -1
 NO_POSITION = -1
@@ -43,16 +44,16 @@ class Request:
     ids that end it, `limit` is the longest it gets. `fed` is the position of the token that the
     device sampled last on its seat. `first_cached` is `num_cached` of the first seat. `told` is
     `num_preemptions` when timings were handed over last, -1 before. `since` is when it got its
-    status, `decision` the last that was recorded of it.
+    status, `decision` the last that was recorded of it. `chain` is what the cache knows of it.
     """
 
     __slots__ = (
-        "admitted_at", "arrival", "banned", "binder", "blocks", "computed", "context", "decision",
-        "ends", "eos_ids", "failure", "fed", "finish", "first_cached", "first_token_at", "group",
-        "handle", "id", "index", "last_token_at", "leaf", "limit", "max_tokens", "num_cached",
-        "num_preemptions", "output", "params", "progress_mark", "prompt", "prompt_scores",
-        "recompute_until", "room", "seat", "seed", "since", "status", "told", "total", "unseen",
-        "view",
+        "admitted_at", "arrival", "banned", "binder", "blocks", "chain", "computed", "context",
+        "decision", "ends", "eos_ids", "failure", "fed", "finish", "first_cached",
+        "first_token_at", "group", "handle", "id", "index", "last_token_at", "leaf", "limit",
+        "max_tokens", "num_cached", "num_preemptions", "output", "params", "progress_mark",
+        "prompt", "prompt_scores", "recompute_until", "room", "seat", "seed", "since", "status",
+        "told", "total", "unseen", "view",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +107,7 @@ class Request:
         self.failure: str | None = None
         self.group: Group | None = None
         self.leaf: Leaf | None = None
+        self.chain: RequestChain | None = None
         self.banned: tuple[int, ...] = ()
         self.binder: LateBinder | None = None
         self.view = View(self)
@@ -155,6 +157,11 @@ class Request:
     def is_done(self) -> bool:
         """Whether it has ended."""
         return self.status is Status.FINISHED
+
+    @property
+    def num_known(self) -> int:
+        """Tokens that are known on the host."""
+        return len(self.prompt) + len(self.output)
 
     def tokens(self, start: int, length: int) -> list[int]:
         """Known tokens of a range of positions."""

@@ -22,6 +22,7 @@ from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.sampling import Drawn, Sampler
 from jackfield.core.engine.scoring import score
 from jackfield.core.engine.steps import Late, Slice, StepPlan, StepResult, TokenScore
+from jackfield.core.kv.copier import BlockCopier
 
 SCORE_ROWS = 64
 NOTHING_LEFT = "its masks leave no token that could be sampled"
@@ -58,22 +59,28 @@ class Runner:
     """One device's forward pass. Steps run in the order in which they come."""
 
     def __init__(
-        self, loaded: LoadedModel, limits: Limits, block_size: int, device: torch.device
+        self,
+        loaded: LoadedModel,
+        limits: Limits,
+        block_size: int,
+        device: torch.device,
+        copier: BlockCopier | None = None,
     ) -> None:
         self._loaded = loaded
-        self._tables = SeatTables(
-            limits, block_size, device, prompt_lens=loaded.uses_prompt_lens
-        )
+        self._tables = SeatTables(limits, block_size, device, prompt_lens=loaded.uses_prompt_lens)
         self._sampler = Sampler(loaded.operations, limits.max_seqs, loaded.vocab_size, device)
         self._group_of = {
             layer: index for index, group in enumerate(loaded.groups) for layer in group.layers
         }
         self._device = device
+        self._copier = copier or BlockCopier(loaded.layers, device)
         self._prompts: dict[int, Sequence[int]] = {}
         self._prompt_tops: dict[int, int] = {}
 
     def forward(self, plan: StepPlan) -> Ticket:
         """Compute the step up to its logits."""
+        if plan.copies:
+            self._copier.copy(plan.copies)
         self._seat(plan)
         batch = self._tables.build(plan)
         attend = _Attention(self._loaded, batch, self._group_of)
@@ -81,10 +88,16 @@ class Runner:
         rows = [index for index, part in enumerate(plan.slices) if part.samples]
         slices = [plan.slices[index] for index in rows]
         logits_RV = self._logits(hidden_TD, batch, rows, len(plan.slices)) if rows else None
-        sampled = [
-            part.start + part.length - self._tables.prompt_len(part.seat) for part in slices
-        ]
+        sampled = [part.start + part.length - self._tables.prompt_len(part.seat) for part in slices]
         return Ticket(plan, slices, sampled, logits_RV, self._prompt_scores(plan, batch, hidden_TD))
+
+    def logits(self, plan: StepPlan) -> Tensor:
+        """Of every position of the step, `[T, V]`. Nothing is sampled."""
+        self._seat(plan)
+        batch = self._tables.build(plan)
+        attend = _Attention(self._loaded, batch, self._group_of)
+        model = self._loaded.model
+        return model.logits(model.forward(batch.inputs, attend))
 
     def _seat(self, plan: StepPlan) -> None:
         for seat in plan.leaves:
@@ -97,9 +110,7 @@ class Runner:
                 self._prompt_tops[join.seat] = join.params.prompt_logprobs
         self._tables.update(plan)
 
-    def _logits(
-        self, hidden_TD: Tensor, batch: Batch, rows: list[int], num_slices: int
-    ) -> Tensor:
+    def _logits(self, hidden_TD: Tensor, batch: Batch, rows: list[int], num_slices: int) -> Tensor:
         if hidden_TD.shape[0] == num_slices == len(rows):
             return self._loaded.model.logits(hidden_TD)
         last = torch.from_numpy(batch.ends_S[rows] - 1).to(self._device)

@@ -6,6 +6,7 @@ from jackfield.core.api import LoadView, PrefillNeed, QuotaView, Shape, StepView
 from jackfield.core.engine.advice import NO_OPINION, Advice
 from jackfield.core.engine.caps import UNLIMITED, Caps, Room, admission_limit
 from jackfield.core.engine.decisions import CORE
+from jackfield.core.engine.detours import detour_for
 from jackfield.core.engine.displacement import victims_for
 from jackfield.core.engine.node import Leaf, leaf_of
 from jackfield.core.engine.outcome import Admission, Outcome, Preemption
@@ -31,12 +32,14 @@ class Scheduler:
         valve: Valve,
         advice: Advice,
         load: Callable[[float], LoadView],
+        park_timeout: float,
     ) -> None:
         self._planner = planner
         self._tree = tree
         self._valve = valve
         self._advice = advice
         self._load = load
+        self._park_timeout = park_timeout
         self._caps = self._caps_of(NO_OPINION)
         self._waits: Code | None = None
         self._neglected = 0
@@ -144,7 +147,7 @@ class Scheduler:
         if not short:
             # What the quota takes from running prompts is there for those who wait.
             left = room.after(prompts, limits)
-            admitted = self._admissions(now, caps, left, outcome, advised)
+            admitted = self._admissions(now, caps, left, outcome, advised, prompts)
             if advised and admitted:
                 limits |= self._quota(now, admitted, caps, left, outcome)
             prompts = prompts + admitted
@@ -168,7 +171,7 @@ class Scheduler:
     def _make_room(self, now: float, request: Request, outcome: Outcome) -> bool:
         """One block for a decode: a free one, or one that a preempted request held."""
         planner = self._planner
-        if planner.pool.num_free:
+        if planner.pool.num_free or (planner.mover.revoke() and planner.pool.num_free):
             return True
         for victim, plugin in self._victims(now, request):
             planner.preempt(victim)
@@ -203,6 +206,7 @@ class Scheduler:
         left: "Room",
         outcome: Outcome,
         advised: bool,
+        prompts: list[Request],
     ) -> list[Request]:
         admitted: list[Request] = []
         tokens, seats = left.tokens, len(outcome.admitted)
@@ -214,13 +218,40 @@ class Scheduler:
             if request is None:
                 outcome.waits = Code.HELD_BACK
                 break
-            outcome.waits = caps.shortage(self._planner, request)
+            outcome.waits = self._shortage(caps, request)
             if outcome.waits is not None:
                 break
+            if self._set_aside(now, caps, request, [*prompts, *admitted], outcome):
+                continue
             self._take(request, by, outcome)
             admitted.append(request)
             tokens -= request.need
         return admitted
+
+    def _shortage(self, caps: Caps, request: Request) -> Code | None:
+        """Why there are no blocks for it, even if others do not keep what was loaded for them."""
+        shortage = caps.shortage(self._planner, request)
+        if shortage is not None and self._planner.mover.revoke(request.chain):
+            shortage = caps.shortage(self._planner, request)
+        return shortage
+
+    def _set_aside(
+        self,
+        now: float,
+        caps: Caps,
+        request: Request,
+        computing: list[Request],
+        outcome: Outcome,
+    ) -> bool:
+        """Whether the request waits for content that is under way, outside the queue."""
+        patience = now + self._park_timeout
+        detour = detour_for(request, self._planner, caps, computing, patience)
+        if detour is None:
+            return False
+        self._tree.remove(request)
+        self._valve.remove(request)
+        outcome.detours.append(detour)
+        return True
 
     def _next(self, now: float, advised: bool) -> tuple[Request | None, Code]:
         if not advised:
@@ -327,6 +358,8 @@ class Scheduler:
 
 def _work_of(request: Request, known: int) -> Work:
     again = request.again(known)
-    cached = request.num_cached if request.computed == request.num_cached else 0
+    # What a preempted request finds again was billed when it was computed.
+    is_first = request.computed == request.num_cached and not request.num_preemptions
+    cached = request.num_cached if is_first else 0
     prefill = min(known - again, request.prompt_left)
     return Work(prefill, known - again - prefill, cached, recompute=again)

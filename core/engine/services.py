@@ -57,6 +57,12 @@ class Services:
             found = self._cached[record] = self._planner.cached_tokens(record)
         return found
 
+    def recompute_seconds(self, num_tokens: int) -> float | None:
+        """How long computing so many known tokens takes, beside a step that runs anyway."""
+        whole = self.model.step_seconds(0, 0, num_tokens)
+        fixed = self.model.step_seconds(0, 0, 0)
+        return None if whole is None or fixed is None else whole - fixed
+
     def rekey(self, request: RequestView) -> None:
         """See `PolicyContext`."""
         if self._tree is not None and isinstance(request, View):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.metrics import Reservoir
 from jackfield.core.histogram import HistogramCounts
+from jackfield.core.kv.cache_snapshot import CacheSnapshot, take_cache_snapshot
 
 RECENT = 1024
 """Quantiles are over so many measurements; sorting more would be felt by the running steps."""
@@ -24,7 +25,8 @@ class Snapshot(NamedTuple):
 
     finished: reason -> answers. rejections, displacements, policy_stalls, faults: plugin -> how
     often. decisions: action -> plugin -> how often. class_overflows: requests that were put into
-    a common class. planning, step: times. distributions: see `Distributions`.
+    a common class. planning, step: times. distributions: see `Distributions`. free_blocks: that can
+    be had, cached ones included.
     """
 
     running: int
@@ -34,6 +36,7 @@ class Snapshot(NamedTuple):
     total_blocks: int
     steps: int
     failed_steps: int
+    out_of_memory_steps: int
     prompt_tokens: int
     output_tokens: int
     recomputed_tokens: int
@@ -53,6 +56,7 @@ class Snapshot(NamedTuple):
     planning: Quantiles
     step: Quantiles
     distributions: dict[str, HistogramCounts]
+    cache: CacheSnapshot
 
 
 def take_snapshot(engine: Engine) -> Snapshot:
@@ -66,6 +70,7 @@ def take_snapshot(engine: Engine) -> Snapshot:
         total_blocks=load.total_blocks,
         steps=metrics.steps,
         failed_steps=metrics.failed_steps,
+        out_of_memory_steps=metrics.out_of_memory_steps,
         prompt_tokens=metrics.prompt_tokens,
         output_tokens=metrics.output_tokens,
         recomputed_tokens=metrics.recomputed_tokens,
@@ -85,6 +90,7 @@ def take_snapshot(engine: Engine) -> Snapshot:
         planning=_quantiles(metrics.planning),
         step=_quantiles(metrics.step_times),
         distributions=metrics.distributions.counts(),
+        cache=take_cache_snapshot(engine.lifecycle.planner.cache),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from jackfield.core.api import SamplingParams
+from jackfield.core.kv.transfers import BlockCopy, Transfer, TransferEnd
 
 
 class Slice(NamedTuple):
@@ -53,7 +54,8 @@ class BlockUpdate(NamedTuple):
 class StepPlan:
     """One step. Slices that feed on the device's last token come first: `num_decodes` of them.
 
-    leaves are seats that became empty since the last plan; they come before the joins.
+    leaves are seats that became empty since the last plan; they come before the joins. copies are
+    made before anything is computed.
     """
 
     number: int
@@ -62,6 +64,7 @@ class StepPlan:
     leaves: list[int] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
     blocks: list[BlockUpdate] = field(default_factory=list)
+    copies: list[BlockCopy] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
@@ -113,6 +116,24 @@ class Executor(Protocol):
 
     def collect(self, ticket: Any) -> StepResult:
         """Wait for the step's result. Called once per ticket, in order."""
+
+    def transfer(self, orders: Sequence[Transfer]) -> None:
+        """Start these copies, after the steps submitted so far. Failures are told when they end.
+
+        Orders of one tier run in their order, but for a SPILL, which has its turn once the tier
+        above was read. The content of a STORE's block and of a SPILL's slot stays untouched until
+        the transfer has ended; nobody reads a target before.
+        """
+
+    def transferred(self) -> Sequence[TransferEnd]:
+        """Those that ended since the last call, DROP excepted. Never waits."""
+
+    def await_transfer(self, seconds: float) -> None:
+        """Wait until a transfer ends that `transferred` has not told yet, or so long."""
+
+    def cancel_transfers(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Give transfers up. Returns those that will never touch the device any more, and of which
+        `transferred` will tell nothing; the others end soon."""
 
     def close(self) -> None:
         """Give everything back. Nothing is called afterwards."""

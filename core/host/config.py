@@ -1,6 +1,5 @@
 """The configuration in sections, each value with its limits. Nothing is dropped silently."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -13,27 +12,13 @@ from pydantic import (
     model_validator,
 )
 
-from jackfield.core.api import RequestError, SamplingParams
+from jackfield.core.api import DEVICE, RequestError, SamplingParams, parse_bytes
 from jackfield.core.host.ordering import SchedulerStack
 
-UNITS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
+DEFAULT_EVICTION = ("pin", "ttl", "lru")
+"""Who orders what is given up, if nobody is named."""
 HIDDEN = "***"
 """Stands for a value that may be a secret."""
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
-
-
-def parse_bytes(value: Any) -> Any:
-    """Bytes of a text such as "4GiB" or "500 MB"; what is no text is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    found = SIZE.fullmatch(value.strip())
-    if found is None or found[2].lower() not in UNITS:
-        raise ValueError('should be a number of bytes, or a text such as "4GiB" or "500MB"')
-    return int(float(found[1]) * UNITS[found[2].lower()])
 
 
 def _no_repeats(stack: list[str]) -> list[str]:
@@ -134,13 +119,35 @@ class CacheConfig(PluginSections):
     """What the KV cache is made of, and its size.
 
     num_blocks, or else memory (bytes, or a text such as "4GiB"), or else memory_fraction of the
-    memory of a GPU.
+    memory of a GPU. eviction: tier -> who orders what is given up there, wrappers first; a tier
+    that is not named goes as "device". isolation: whether tenants may share blocks.
+    shared_prefix_tokens: at the start of every prompt, shared by all tenants nevertheless.
+    pinned_share: of a tier, pinned at most. loading_share: of the pool, filled from tiers for
+    requests that wait. transfer_budget: bytes per step and direction. transfer_timeout: seconds.
     """
 
-    stack: PluginStack = ["paged"]
+    stack: PluginStack = ["paged", "prefix"]
     num_blocks: int | None = Field(None, ge=1)
     memory: Bytes | None = None
     memory_fraction: float = Field(0.9, gt=0, le=1)
+    eviction: dict[str, Annotated[PluginStack, Field(min_length=1)]] = {}
+    isolation: Literal["tenant", "none"] = "tenant"
+    shared_prefix_tokens: int = Field(0, ge=0)
+    pinned_share: Share = 0.5
+    loading_share: Share = 0.25
+    transfer_budget: Bytes = 64 * 2**20
+    transfer_timeout: float = Field(10.0, gt=0)
+
+    def evictors(self, tier: str) -> list[str]:
+        """The plugins that order what is given up in a tier, wrappers first."""
+        device = self.eviction.get(DEVICE, list(DEFAULT_EVICTION))
+        return self.eviction.get(tier, device)
+
+    @property
+    def all_evictors(self) -> list[str]:
+        """Every plugin that any tier names."""
+        stacks = (self.evictors(DEVICE), *self.eviction.values())
+        return list(dict.fromkeys(name for stack in stacks for name in stack))
 
 
 class KernelConfig(PluginSections):

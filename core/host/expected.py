@@ -22,7 +22,7 @@ def expected_fingerprint(
         schedulers.insert(names.index(LEAF), LEAF)
     stacks = [
         ("schedulers", [*schedulers, *config.scheduler.advisors]),
-        ("caches", config.cache.stack),
+        ("caches", [*config.cache.stack, *config.cache.all_evictors]),
         ("kernels", config.kernel.stack),
     ]
     found = (choose(kind, name, catalogues[kind]) for kind, stack in stacks for name in stack)

@@ -16,7 +16,7 @@ from jackfield.core.api.errors import nearest
 from jackfield.core.host.discover import Found
 from jackfield.core.host.marks import hook_marks
 
-EXCLUSIVE = ("victims", "plan", "layout")
+EXCLUSIVE = ("victims", "plan", "layout", "encode", "identity")
 """Hooks that one plugin at most may implement."""
 PLAIN_ONLY = ("hookwrapper", "wrapper", "tryfirst", "trylast")
 """Options of a mark that would let one plugin stand before another."""

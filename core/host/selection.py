@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jackfield.core.api import ConfigError, PluginConflict, PolicyConfig
-from jackfield.core.host.config import Config
+from jackfield.core.api import ConfigError, EvictorPlugin, PluginConflict, PolicyConfig
+from jackfield.core.host.config import CacheConfig, Config
 from jackfield.core.host.contract import limits
 from jackfield.core.host.disciplines import load_order
 from jackfield.core.host.discover import Catalogues, Found
@@ -39,6 +39,7 @@ class Selection:
     order: Ordering[Selected]
     advisors: tuple[Selected, ...]
     caches: tuple[Selected, ...]
+    evictors: tuple[Selected, ...]
     kernels: tuple[Selected, ...]
 
     @property
@@ -49,7 +50,9 @@ class Selection:
     @property
     def all(self) -> tuple[Selected, ...]:
         """Every selected plugin."""
-        return (*self.disciplines, *self.advisors, *self.caches, *self.kernels)
+        return (
+            *self.disciplines, *self.advisors, *self.caches, *self.evictors, *self.kernels
+        )  # fmt: skip
 
 
 def select(config: Config, catalogues: Catalogues, origins: Origins | None = None) -> Selection:
@@ -61,16 +64,24 @@ def select(config: Config, catalogues: Catalogues, origins: Origins | None = Non
     disciplines = list({plugin.found: plugin for plugin in order.each()}.values())
     advisors = _advisors(config.scheduler.advisors, catalogues)
     caches = _all("caches", config.cache.stack, catalogues)
+    evictors = _evictors(config.cache, catalogues)
     kernels = _all("kernels", config.kernel.stack, catalogues)
     if not kernels:
         raise ConfigError("kernel.stack is empty: it needs a plugin that serves attention")
     _check_both(disciplines, advisors)
     tables = PluginTables(config, origins or {})
-    tables.check({"scheduler": [*disciplines, *advisors], "cache": caches, "kernel": kernels})
+    tables.check(
+        {
+            "scheduler": [*disciplines, *advisors],
+            "cache": [*caches, *evictors],
+            "kernel": kernels,
+        }
+    )
     return Selection(
         order.map(lambda plugin: _with_settings(tables, "scheduler", [plugin])[0]),
         _with_settings(tables, "scheduler", advisors),
         _with_settings(tables, "cache", caches),
+        _with_settings(tables, "cache", evictors),
         _with_settings(tables, "kernel", kernels),
     )
 
@@ -106,6 +117,18 @@ def _with_settings(
 
 def _all(kind: str, names: Iterable[str], catalogues: Catalogues) -> list[Loaded]:
     return [load(kind, name, catalogues[kind]) for name in names]
+
+
+def _evictors(config: CacheConfig, catalogues: Catalogues) -> list[Loaded]:
+    """Those that `cache.eviction` names."""
+    found = _all("caches", config.all_evictors, catalogues)
+    for plugin in found:
+        if not issubclass(plugin.cls, EvictorPlugin):
+            raise ConfigError(
+                f"cache.eviction names {plugin.found}, which orders no blocks; name it in "
+                f"cache.stack"
+            )
+    return found
 
 
 def _advisors(names: list[str], catalogues: Catalogues) -> list[Loaded]:

@@ -9,6 +9,7 @@ from jackfield.core.api import (
     CachePlugin,
     ConfigError,
     Discipline,
+    EvictorPlugin,
     KernelPlugin,
     ModelNotFound,
     PluginConflict,
@@ -26,7 +27,7 @@ from jackfield.core.host.plugin_tables import Origins
 from jackfield.core.host.selection import Selected, Selection, select
 
 T = TypeVar("T")
-EXCLUSIVE_AXES = (CacheAxis.ALLOCATOR,)
+EXCLUSIVE_AXES = (CacheAxis.ALLOCATOR, CacheAxis.ENCODING, CacheAxis.IDENTITY)
 REQUIRED_AXES = (CacheAxis.ALLOCATOR,)
 
 
@@ -52,6 +53,7 @@ class Stack:
     branches: str
     advisors: tuple[Named[Any], ...]
     caches: Mapping[CacheAxis, tuple[Named[CachePlugin], ...]]
+    evictors: Mapping[str, EvictorPlugin]
     kernels: tuple[Named[KernelPlugin], ...]
     manager: Manager
     versions: tuple[Found, ...]
@@ -102,6 +104,7 @@ class Caches:
             branches=self._branches,
             advisors=_build(selection.advisors, manager, make_context),
             caches=self.by_axis,
+            evictors={one.name: one.plugin for one in _build(selection.evictors, manager)},
             kernels=_build(selection.kernels, manager),
             manager=manager,
             versions=tuple(one.found for one in selection.all),
@@ -159,6 +162,11 @@ def _by_axis(
     grouped: dict[CacheAxis, tuple[Named[CachePlugin], ...]] = {}
     for cache in caches:
         grouped[cache.plugin.axis] = (*grouped.get(cache.plugin.axis, ()), cache)
+    for misplaced in grouped.get(CacheAxis.EVICTION, ()):
+        raise ConfigError(
+            f"cache.stack names {misplaced.found}, which orders what is given up; name it in "
+            f"cache.eviction, such as eviction.device = [{misplaced.name!r}]"
+        )
     for axis in EXCLUSIVE_AXES:
         owners = grouped.get(axis, ())
         if len(owners) > 1:

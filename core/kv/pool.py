@@ -1,28 +1,48 @@
 """The block pool: which block is free, who holds it, and when it may be written again."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from jackfield.core.kv.entry import Entry
+from jackfield.core.kv.free_blocks import FreeBlocks
 
 FREE = 0
 
 
-class BlockPool:
-    """Hands out block ids and counts their holders. The planner is its only caller.
+def _nothing_to_reclaim(count: int) -> None:
+    raise AssertionError(f"{count} blocks are missing, and nothing is cached")
 
-    A block is free (no holder) or live (one holder or more). A freed block remembers the last
-    step that may still touch it; steps run in order, so a later step may take it at once, while
-    a copy outside the step order has to wait for that step.
+
+class BlockPool:
+    """Hands out block ids and counts their holders. The planner and the cache are its callers.
+
+    A block is free, or live (one holder or more), or cached (no holder; it holds the content of an
+    entry, or is being filled with it). A freed block remembers the last step that may still touch
+    it; steps run in order, so a later step may take it at once, while a copy outside the step
+    order has to wait for that step.
+
+    num_live: live blocks. num_idle: cached blocks that can be had at any time. reclaim: gives so
+    many of them back.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self.num_live = 0
+        self.num_idle = 0
+        self.reclaim: Callable[[int], None] = _nothing_to_reclaim
+        self.entries: list[Entry | None] = [None] * num_blocks
+        self._free = FreeBlocks(num_blocks)
         self._holders = [FREE] * num_blocks
         self._last_step = [-1] * num_blocks
 
     @property
     def num_free(self) -> int:
-        """Blocks without a holder."""
+        """Blocks that can be had: without content, or with content that nobody uses."""
+        return len(self._free) + self.num_idle
+
+    @property
+    def num_empty(self) -> int:
+        """Blocks without content."""
         return len(self._free)
 
     @property
@@ -34,30 +54,61 @@ class BlockPool:
         """How many blocks hold that many positions."""
         return -(-num_tokens // self.block_size)
 
-    def take(self, count: int) -> list[int]:
-        """`count` free blocks, now with one holder each. The caller has checked `num_free`."""
-        assert 0 < count <= len(self._free), f"{count} of {len(self._free)} free blocks"
-        taken = self._free[-count:]
-        taken.reverse()
-        del self._free[-count:]
+    def take(self, count: int, after: int | None = None) -> list[int]:
+        """`count` blocks, now with one holder each. The caller has checked `num_free`.
+
+        after: the block that comes before them in their sequence.
+        """
+        taken = self.take_unheld(count, after)
         for block in taken:
             self._holders[block] = 1
+        self.num_live += count
         return taken
 
+    def take_unheld(self, count: int, after: int | None = None) -> list[int]:
+        """`count` blocks for the cache to fill."""
+        assert 0 < count <= self.num_free, f"{count} of {self.num_free} free blocks"
+        missing = count - len(self._free)
+        if missing > 0:
+            self.reclaim(missing)
+        return self._free.take(count, after)
+
     def share(self, blocks: Iterable[int]) -> None:
-        """One more holder for each of these live blocks."""
+        """One more holder for each of these blocks, which are live or cached."""
         for block in blocks:
-            assert self._holders[block] > FREE, f"block {block} is free and cannot be shared"
+            held = self._holders[block] > FREE or self.entries[block] is not None
+            assert held, f"block {block} is free and cannot be shared"
+            self.num_live += self._holders[block] == FREE
             self._holders[block] += 1
 
-    def release(self, blocks: Sequence[int], last_step: int) -> None:
-        """One holder less; `last_step` is the last step in flight that touches them."""
+    def release(self, blocks: Sequence[int], last_step: int) -> list[Entry]:
+        """One holder less; `last_step` is the last step in flight that touches them.
+
+        Returns the entries of blocks that have no holder any more, the last first; all other such
+        blocks are free.
+        """
+        entries: list[Entry] = []
+        freed = []
         for block in reversed(blocks):
             assert self._holders[block] > FREE, f"block {block} was released twice"
             self._holders[block] -= 1
-            self._last_step[block] = max(self._last_step[block], last_step)
+            if last_step > self._last_step[block]:
+                self._last_step[block] = last_step
             if self._holders[block] == FREE:
-                self._free.append(block)
+                self.num_live -= 1
+                entry = self.entries[block]
+                if entry is None:
+                    freed.append(block)
+                else:
+                    entries.append(entry)
+        if freed:
+            self._free.put(freed)
+        return entries
+
+    def give(self, block: int) -> None:
+        """A block that the cache had is free."""
+        assert self._holders[block] == FREE and self.entries[block] is None, f"block {block}"
+        self._free.put((block,))
 
     def last_step(self, block: int) -> int:
         """The last step that may touch the block on behalf of a former holder; -1 = none."""
@@ -67,15 +118,30 @@ class BlockPool:
         """How many requests hold the block."""
         return self._holders[block]
 
-    def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Compare with the tables of all holders. Raises `AssertionError` naming the block."""
+    def is_empty(self, block: int) -> bool:
+        """Whether the block has no content."""
+        return block in self._free
+
+    def check(self, tables: Iterable[Sequence[int]], reserved: Iterable[int] = ()) -> None:
+        """Compare with the tables of all holders. Raises `AssertionError` naming the block.
+
+        reserved: blocks without holder and entry that a transfer still touches.
+        """
         expected = [FREE] * self.num_blocks
         for table in tables:
             for block in table:
                 expected[block] += 1
         for block, (seen, counted) in enumerate(zip(expected, self._holders, strict=True)):
             assert seen == counted, f"block {block}: {seen} tables hold it, counted {counted}"
-        assert len(set(self._free)) == len(self._free), "a block is free twice"
-        assert all(self._holders[block] == FREE for block in self._free), "a free block is held"
-        live = sum(count > FREE for count in self._holders)
-        assert live + len(self._free) == self.num_blocks, "a block is neither free nor live"
+        live = sum(count > FREE for count in expected)
+        assert live == self.num_live, f"{live} blocks are live, counted {self.num_live}"
+        kept = set(reserved)
+        for block in range(self.num_blocks):
+            state = [
+                block in self._free,
+                self._holders[block] > FREE or self.entries[block] is not None,
+                block in kept,
+            ]
+            assert sum(state) == 1, f"block {block} is in {sum(state)} states: {state}"
+        free = sum(block in self._free for block in range(self.num_blocks))
+        assert free == len(self._free), "the free list has another length than it counts"

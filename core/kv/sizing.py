@@ -5,13 +5,19 @@ from typing import NamedTuple
 from jackfield.core.api import CapacityError
 
 GIB = 2**30
+UNKNOWN = GIB
+"""Bytes that a process holds at most without knowing: of kernels, contexts and libraries."""
 
 
 class Memory(NamedTuple):
-    """What the device has, in bytes: all of it, and what nobody uses now."""
+    """What the device has, in bytes: all of it, and what nobody uses now.
+
+    own: what this process knows that it holds; kernels and contexts come on top.
+    """
 
     total: int
     free: int
+    own: int = 0
 
 
 class PoolWish(NamedTuple):
@@ -26,6 +32,16 @@ class Budget(NamedTuple):
 
     bytes: int
     origin: str
+
+
+def held_by_us(before: Memory, now: Memory) -> int:
+    """Bytes that this process holds.
+
+    What it does not know of went, too, since `before`; but more than kernels and contexts take is
+    somebody else's, who came in the meantime.
+    """
+    unknown = (before.free - now.free) - (now.own - before.own)
+    return now.own + min(max(unknown, 0), UNKNOWN)
 
 
 def share_of(memory: Memory, fraction: float, own: int, scratch: int) -> Budget:

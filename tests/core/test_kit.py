@@ -28,8 +28,11 @@ from jackfield.core.engine.door import Door, DoorLimits
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.request import Request
+from jackfield.core.engine.reuse import NOTHING, Reuse
 from jackfield.core.engine.schedule import Scheduler
 from jackfield.core.engine.valve import Valve
+from jackfield.core.kv.block_cache import BlockCache
+from jackfield.core.kv.entry import NO_BLOCK
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.testing.cache import check_cache
 from jackfield.core.testing.clock import ManualClock
@@ -102,8 +105,9 @@ def test_a_policy_that_does_not_repeat_is_found() -> None:
         check_determinism(lambda context: [Moody(PolicyConfig(), context)])
 
 
-def share_with_anybody(request: Request, block_size: int) -> list[int]:
-    return list(neighbours[-1].blocks[:1]) if neighbours else []
+def share_with_anybody(request: Request, cache: BlockCache) -> Reuse:
+    blocks = list(neighbours[-1].blocks[:1]) if neighbours else []
+    return Reuse((), blocks, NO_BLOCK, len(blocks) * cache.pool.block_size)
 
 
 neighbours: list[Request] = []
@@ -116,7 +120,7 @@ def test_sharing_across_requests_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         neighbours[:] = [one for one in self.running.values() if one.blocks]
         shares = neighbours and neighbours[-1].computed >= 2 and request.total > 2
         monkeypatch.setattr(
-            planner_module, "shared_blocks", share_with_anybody if shares else lambda *_: []
+            planner_module, "reuse_of", share_with_anybody if shares else lambda *_: NOTHING
         )
         admit(self, request)
 

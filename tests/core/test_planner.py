@@ -2,12 +2,13 @@
 
 import pytest
 
-from jackfield.core.api import SamplingParams
-from jackfield.core.engine.group import Group, shared_blocks
+from jackfield.core.api import ReleaseCause, SamplingParams
+from jackfield.core.engine.group import Group
 from jackfield.core.engine.messages import DEFAULT_CONTEXT
 from jackfield.core.engine.planner import Limits, Planner
 from jackfield.core.engine.request import Request, Status
-from jackfield.core.kv.pool import BlockPool
+from jackfield.core.engine.reuse import reuse_of
+from jackfield.core.testing.memory import make_memory
 
 
 def make(handle: int, length: int, *, index: int = 0, scores: int | None = None) -> Request:
@@ -22,7 +23,8 @@ def make(handle: int, length: int, *, index: int = 0, scores: int | None = None)
 
 @pytest.fixture
 def planner() -> Planner:
-    return Planner(BlockPool(8, 4), Limits(max_tokens=16, max_seqs=3, max_model_len=32))
+    limits = Limits(max_tokens=16, max_seqs=3, max_model_len=32)
+    return Planner(*make_memory(8, 4), limits)
 
 
 def start(planner: Planner, request: Request) -> None:
@@ -93,7 +95,7 @@ def test_a_seat_that_is_left_and_taken_in_one_step(planner: Planner) -> None:
     first, second = make(0, 4), make(1, 4)
     start(planner, first)
     seat = first.seat
-    planner.release(first)
+    planner.release(first, ReleaseCause.ABORTED)
     planner.admit(second)
     planner.grant(second, 4)
     plan, _ = planner.commit()
@@ -104,7 +106,7 @@ def test_a_seat_that_is_left_and_taken_in_one_step(planner: Planner) -> None:
 def test_a_seat_that_was_never_announced_is_not_left(planner: Planner) -> None:
     first, second = make(0, 4), make(1, 4)
     planner.admit(first)
-    planner.release(first)
+    planner.release(first, ReleaseCause.ABORTED)
     planner.admit(second)
     planner.grant(second, 4)
     plan, _ = planner.commit()
@@ -163,13 +165,16 @@ def test_answers_to_one_prompt_share_its_full_blocks(planner: Planner) -> None:
     leader, member = make(0, 10), make(1, 10, index=1)
     Group([leader, member])
     start(planner, leader)
-    assert shared_blocks(member, 4) == leader.blocks[:2]
+    assert planner.cached_tokens(member) == 9
     assert planner.admission_blocks(member) == 1
     planner.admit(member)
     assert member.blocks[:2] == leader.blocks[:2] and member.blocks[2:] != leader.blocks[2:]
-    assert member.computed == member.num_cached == 8
+    assert member.computed == member.num_cached == 9
     assert planner.pool.num_free == 8 - 4
-    planner.release(leader)
+    planner.grant(member, 1)
+    plan, _ = planner.commit()
+    assert plan is not None and plan.copies == [(leader.blocks[2], member.blocks[2])]
+    planner.release(leader, ReleaseCause.ABORTED)
     planner.check()
     assert planner.pool.num_free == 8 - 3
 
@@ -178,17 +183,21 @@ def test_a_prompt_of_whole_blocks_keeps_one_position_to_compute(planner: Planner
     leader, member = make(0, 8), make(1, 8, index=1)
     Group([leader, member])
     start(planner, leader)
-    assert shared_blocks(member, 4) == leader.blocks[:1]
+    reuse = reuse_of(member, planner.cache)
+    expected = (leader.blocks[:1], leader.blocks[1], 7)
+    assert (reuse.blocks, reuse.source, reuse.num_tokens) == expected
 
 
 def test_who_collects_scores_of_the_prompt_computes_all_of_it(planner: Planner) -> None:
     leader, member = make(0, 10, scores=1), make(1, 10, index=1, scores=1)
     Group([leader, member])
     start(planner, member)
-    assert shared_blocks(leader, 4) == []
+    assert planner.cached_tokens(leader) == 0
     leader.output.append(1)
     leader.total += 1
-    assert shared_blocks(leader, 4) == member.blocks[:2]
+    reuse = reuse_of(leader, planner.cache)
+    expected = (member.blocks[:2], member.blocks[2], 10)
+    assert (reuse.blocks, reuse.source, reuse.num_tokens) == expected
 
 
 def test_scores_of_the_prompt_are_asked_for_once(planner: Planner) -> None:

@@ -20,7 +20,10 @@ def test_defaults() -> None:
     config = load_config().config
     assert config == Config()
     assert config.scheduler.stack == ["priority", "fcfs"]
-    assert config.cache.stack == ["paged"]
+    assert config.cache.stack == ["paged", "prefix"]
+    assert config.cache.evictors("device") == config.cache.evictors("host") == [
+        "pin", "ttl", "lru"
+    ]  # fmt: skip
     assert config.kernel.stack == ["cpu", "torch"]
 
 

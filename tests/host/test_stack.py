@@ -130,8 +130,11 @@ def test_the_default_stack(build: Callable[..., Stack]) -> None:
     stack = build({})
     assert names(stack.disciplines) == ["priority", "fcfs"]
     assert names(stack.caches[CacheAxis.ALLOCATOR]) == ["paged"]
+    assert names(stack.caches[CacheAxis.IDENTITY]) == ["prefix"]
     assert names(stack.kernels) == ["plain"]
-    assert names(stack.versions) == ["priority", "fcfs", "paged", "plain"]
+    assert names(stack.versions) == [
+        "priority", "fcfs", "paged", "prefix", "pin", "ttl", "lru", "plain"
+    ]  # fmt: skip
     (layout,) = stack.manager.implementations("layout")
     assert layout.call(100).block_size == 16
 

@@ -1,0 +1,353 @@
+"""The cache of blocks: what requests publish, find, hold and let go."""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from jackfield.core.api import Keep, ReleaseCause, Released, RequestView
+from jackfield.core.kv.cache_metrics import CacheMetrics
+from jackfield.core.kv.entry import NO_BLOCK, Entry
+from jackfield.core.kv.finder import Finder
+from jackfield.core.kv.namespaces import Namespaces
+from jackfield.core.kv.pool import BlockPool
+from jackfield.core.kv.request_chain import RequestChain
+from jackfield.core.kv.residency import Residency
+from jackfield.core.kv.retention import NO_OPINION, Retention, fold
+
+
+class CacheParts(NamedTuple):
+    """What a cache is made of. most_pinned: entries."""
+
+    finder: Finder
+    residency: Residency
+    namespaces: Namespaces
+    retention: Retention
+    most_pinned: int
+
+
+class BlockCache:
+    """Content on top of the pool. The planner is its only caller, beside the tiers' mover.
+
+    A block of a running request is published when the step that fills it is planned, so that
+    later steps read it; a step that fails takes back what it was to write. leased: chains of
+    preempted requests that wait to go on.
+    """
+
+    def __init__(self, parts: CacheParts) -> None:
+        self.finder = parts.finder
+        self.residency = parts.residency
+        self.pool: BlockPool = parts.residency.pool
+        self.metrics: CacheMetrics = parts.residency.metrics
+        self._namespaces = parts.namespaces
+        self._retention = parts.retention
+        self._most_pinned = parts.most_pinned
+        self._expiries: list[tuple[float, int]] = []
+        self.leased: dict[RequestChain, None] = {}
+
+    @property
+    def shares(self) -> bool:
+        """Whether requests find what others have computed."""
+        return self.finder.shares
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is kept of a request that holds no block."""
+        return self.finder.shares or bool(self.residency.tiers)
+
+    def open(self, request: RequestView, prompt: Sequence[int], keys: bytes) -> RequestChain | None:
+        """The chain of a new request; None if nothing is remembered."""
+        if not self.remembers:
+            return None
+        spaces = (self._namespaces.of if self.shares else self._namespaces.alone)(request)
+        hints = request.context.cache
+        return RequestChain(request, hints, spaces, self.pool.block_size, prompt, keys)
+
+    # -- finding
+
+    def find(self, chain: RequestChain) -> list[Entry]:
+        """Entries that hold the chain's content, wherever they are; without a gap."""
+        if chain.epoch == self.finder.epoch:
+            return chain.found
+        found = chain.found
+        while found and found[-1].dead:
+            found.pop()
+        parent = found[-1] if found else None
+        found += self.finder.match(chain, len(found), parent)
+        chain.epoch = self.finder.epoch
+        return found
+
+    def on_device(self, chain: RequestChain) -> int:
+        """How many of the found entries, from the start on, are on the device."""
+        found = self.find(chain)
+        # Whoever is on the device builds on what is, so that bisection finds the border.
+        low, high = 0, len(found)
+        while low < high:
+            middle = (low + high) // 2
+            if found[middle].block != NO_BLOCK:
+                low = middle + 1
+            else:
+                high = middle
+        if self.residency.num_loading:
+            return next((i for i in range(low) if found[i].loading), low)
+        return low
+
+    def num_idle(self, entries: Sequence[Entry]) -> int:
+        """How many entries of one chain nobody holds; these are its last ones."""
+        low, high = 0, len(entries)
+        while low < high:
+            middle = (low + high) // 2
+            if entries[middle].anchors:
+                low = middle + 1
+            else:
+                high = middle
+        return len(entries) - low
+
+    # -- holding
+
+    def acquire(self, chain: RequestChain, entries: Sequence[Entry]) -> list[int]:
+        """The request holds the blocks of these entries, the first ones of its chain."""
+        assert not chain.entries
+        pool, residency = self.pool, self.residency
+        blocks = []
+        for entry in entries:
+            block = entry.block
+            if not pool.holders(block):
+                residency.anchor(entry)
+            blocks.append(block)
+        pool.share(blocks)
+        if entries:
+            residency.order.touch(entries[::-1], residency.now)
+            self._touch_tiers(entries)
+        chain.entries = list(entries)
+        chain.closed = False
+        chain.num_offered = 0
+        self.end_lease(chain)
+        return blocks
+
+    def _touch_tiers(self, entries: Sequence[Entry]) -> None:
+        for name, tier in self.residency.tiers.items():
+            there = [entry for entry in reversed(entries) if name in entry.slots]
+            if there:
+                tier.order.touch(there, self.residency.now)
+
+    def publish(
+        self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int
+    ) -> None:
+        """The first `num_tokens` positions of a running request are written by that step."""
+        if not chain.closed:
+            self._publish(chain, blocks, num_tokens, step, last=False)
+
+    def _publish(
+        self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int, last: bool
+    ) -> None:
+        """Make entries of full blocks. last: the request is about to let go of them."""
+        end = min(num_tokens // chain.block_size, chain.num_blocks)
+        index = len(chain.entries)
+        if index >= end or chain.tainted:
+            return
+        parent = chain.entries[-1] if chain.entries else None
+        if parent is not None and parent.dead:
+            return
+        known = self.finder.match(chain, index, parent)[: end - index]
+        attached: list[Entry] = []
+        is_own = True
+        for entry in [*known, *[None] * (end - index - len(known))]:
+            block = blocks[index]
+            there = self.pool.entries[block]
+            if there is not None:
+                # Another answer to the prompt holds the block too, and has published it.
+                if there.parent is not parent or there.tokens != chain.tokens(index):
+                    break
+                parent = there
+            elif entry is None or entry.block == NO_BLOCK:
+                # Whoever holds a cached block holds what it builds on: not so if others hold this
+                # one after blocks of their own.
+                if not (is_own or self._alone(block)):
+                    break
+                parent = entry or self._create(chain, index, parent)
+                parent.step = step
+                self._attach(parent, block, attached)
+            elif last:
+                parent, is_own = entry, False
+            else:
+                chain.closed = True
+                break
+            chain.entries.append(parent)
+            index += 1
+        if attached:
+            self.residency.known(attached)
+
+    def _alone(self, block: int) -> bool:
+        return self.pool.holders(block) == 1
+
+    def _create(self, chain: RequestChain, index: int, parent: Entry | None) -> Entry:
+        space, key, tokens = chain.space(index), chain.view.key(index), chain.tokens(index)
+        entry = Entry(self.finder.number(), parent, space, key, tokens)
+        self.finder.add(entry)
+        self.metrics.published += 1
+        return entry
+
+    def _attach(self, entry: Entry, block: int, attached: list[Entry]) -> None:
+        self.residency.attach(entry, block)
+        if self.pool.holders(block):
+            self.residency.anchor(entry)
+        attached.append(entry)
+
+    # -- letting go
+
+    def release(
+        self,
+        chain: RequestChain,
+        blocks: Sequence[int],
+        num_tokens: int,
+        last_step: int,
+        cause: ReleaseCause,
+    ) -> None:
+        """The request lets go of its blocks, of which `num_tokens` positions are written."""
+        keep = self._keep(chain, num_tokens, cause)
+        if not keep.drop or cause is ReleaseCause.PREEMPTED:
+            self._publish(chain, blocks, num_tokens, last_step, last=True)
+        entries, chain.entries = chain.entries, []
+        alive = [entry for entry in entries if not entry.dead]
+        self._retain(alive, keep)
+        if cause is ReleaseCause.PREEMPTED:
+            self._lease(chain, alive)
+        for entry in self.pool.release(blocks, last_step):
+            self.residency.unanchor(entry)
+        if alive:
+            self.residency.order.touch(alive[::-1], self.residency.now)
+        if cause is not ReleaseCause.PREEMPTED and (keep.drop or not self.shares):
+            self._drop(alive)
+
+    def _keep(self, chain: RequestChain, num_tokens: int, cause: ReleaseCause) -> Keep:
+        """What plugins say, and what the request itself has asked for, once it has its answer."""
+        released = Released(chain.owner, num_tokens // chain.block_size, cause)
+        asked = self._retention.ask(released)
+        if cause is not ReleaseCause.FINISHED:
+            return asked
+        return fold(asked, Keep(pin=chain.hints.pin, ttl=chain.hints.ttl))
+
+    def _retain(self, entries: Sequence[Entry], keep: Keep) -> None:
+        if keep == NO_OPINION:
+            return
+        changed = []
+        for entry in entries:
+            if self._apply(entry, keep):
+                changed.append(entry)
+        if changed:
+            self.residency.order.update([one for one in changed if one.block != NO_BLOCK], self.now)
+            for name, tier in self.residency.tiers.items():
+                there = [entry for entry in changed if name in entry.slots]
+                if there:
+                    tier.order.update(there, self.now)
+
+    def _apply(self, entry: Entry, keep: Keep) -> bool:
+        before = (entry.pinned, entry.priority, entry.expires)
+        entry.priority = max(entry.priority, keep.priority)
+        if keep.pin and not entry.pinned:
+            self._pin(entry)
+        if keep.ttl is not None:
+            expires = self.now + keep.ttl
+            if entry.expires is None or entry.expires < expires:
+                entry.expires = expires
+                heappush(self._expiries, (expires, entry.id))
+        return before != (entry.pinned, entry.priority, entry.expires)
+
+    def _pin(self, entry: Entry) -> None:
+        if self.residency.num_pinned < self._most_pinned:
+            entry.pinned = True
+            self.residency.num_pinned += 1
+        else:
+            self.metrics.refused_pins += 1
+
+    def _drop(self, entries: Sequence[Entry]) -> None:
+        """Entries of one chain go, from its end up to what somebody else needs."""
+        for entry in reversed(entries):
+            if entry.dead:
+                continue
+            if entry.anchors or entry.leases or entry.first_child is not None:
+                return
+            self.residency.kill(entry)
+
+    def _lease(self, chain: RequestChain, entries: list[Entry]) -> None:
+        chain.found = list(entries)
+        chain.leased = entries
+        chain.epoch = -1
+        chain.is_leased = True
+        chain.recomputes = False
+        self.leased[chain] = None
+        for entry in entries:
+            entry.leases += 1
+            self.residency.refresh(entry)
+
+    def end_lease(self, chain: RequestChain) -> None:
+        """The request holds what it waited for, or does not want it any more."""
+        if not chain.is_leased:
+            return
+        chain.is_leased = False
+        del self.leased[chain]
+        for entry in chain.leased:
+            entry.leases -= 1
+            if not entry.dead:
+                self.residency.refresh(entry)
+        chain.leased = []
+
+    def close(self, chain: RequestChain) -> None:
+        """A request ends that holds no block."""
+        leased = chain.leased
+        self.end_lease(chain)
+        if not self.shares:
+            self._drop(leased)
+        chain.found = []
+
+    # -- time, faults and resets
+
+    @property
+    def now(self) -> float:
+        """The time of the step that is being planned."""
+        return self.residency.now
+
+    def begin(self, now: float) -> None:
+        """A step is about to be planned: what has expired goes, unless somebody needs it."""
+        self.residency.now = now
+        due: dict[int, Entry] = {}
+        while self._expiries and self._expiries[0][0] <= now:
+            expires, number = heappop(self._expiries)
+            entry = self.finder.entries.get(number)
+            if entry is not None and entry.expires == expires:
+                due[number] = entry
+        for entry in self.residency.by_depth(due.values()):
+            if entry.anchors or entry.leases or entry.first_child is not None:
+                entry.expires = None
+                self._retain_again(entry)
+            else:
+                self.residency.kill(entry)
+
+    def _retain_again(self, entry: Entry) -> None:
+        if entry.block != NO_BLOCK:
+            self.residency.order.update((entry,), self.now)
+        for name in entry.slots:
+            self.residency.tiers[name].order.update((entry,), self.now)
+
+    def invalidate(self, step: int) -> set[Entry]:
+        """That step has failed: what it or a later one was to write is unknown, and goes.
+
+        Returns what has gone.
+        """
+        found = [one for one in self.finder.entries.values() if one.step >= step]
+        for entry in found:
+            if not entry.dead:
+                self.residency.kill(entry)
+        return set(found)
+
+    def reset(self) -> bool:
+        """Forget everything; False, and nothing happens, if any of it is in use."""
+        entries = list(self.finder.entries.values())
+        if any(entry.anchors or entry.leases for entry in entries):
+            return False
+        for entry in entries:
+            if not entry.dead:
+                self.residency.kill(entry)
+        self._expiries.clear()
+        self.finder.reset()
+        return True

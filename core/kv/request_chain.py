@@ -1,0 +1,115 @@
+"""What the cache knows of one request: its blocks as content, and which of them were found."""
+
+from collections.abc import Sequence
+
+from jackfield.core.api import KEY_BYTES, TOKEN_BYTES, CacheHints, Chain, RequestView
+from jackfield.core.kv.entry import Entry
+from jackfield.core.kv.keys import block_keys, token_bytes
+
+
+class RequestChain:
+    """The known tokens of a request with the keys of their full blocks.
+
+    entries: of its first blocks, while it holds them. copied: the entry whose block was copied for
+    it. found: the entries that hold its content, from the start on and without a gap, as they were
+    at `epoch`. leased: what a preempted request waits to go on with. closed: further blocks are
+    not published while it runs, since somebody else has published the same. tainted: its blocks
+    may hold something else than its tokens. num_offered: of entries, that are copied to the tier
+    below, or were. recomputes: it does not wait for a tier again.
+    """
+
+    __slots__ = (
+        "_data", "_keys", "_view", "block_size", "closed", "copied", "entries", "epoch", "found",
+        "hints", "is_leased", "leased", "num_offered", "owner", "recomputes", "spaces", "tainted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        owner: RequestView,
+        hints: CacheHints,
+        spaces: tuple[tuple[int, bytes], ...],
+        block_size: int,
+        prompt: Sequence[int],
+        keys: bytes,
+    ) -> None:
+        self.owner = owner
+        self.hints = hints
+        self.spaces = spaces
+        self.block_size = block_size
+        self.entries: list[Entry] = []
+        self.found: list[Entry] = []
+        self.copied: Entry | None = None
+        self.epoch = -1
+        self.is_leased = False
+        self.leased: list[Entry] = []
+        self.num_offered = 0
+        self.closed = False
+        self.tainted = False
+        self.recomputes = False
+        self._data = token_bytes(prompt)
+        expected = len(prompt) // block_size * KEY_BYTES
+        self._keys = keys if len(keys) == expected else block_keys(prompt, block_size)
+        self._view = Chain(self._keys, self._data, spaces)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that it knows."""
+        return len(self._data) // TOKEN_BYTES
+
+    @property
+    def num_blocks(self) -> int:
+        """Full blocks of known tokens."""
+        return len(self._keys) // KEY_BYTES
+
+    @property
+    def view(self) -> Chain:
+        """What an index is asked for."""
+        return self._view
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Further tokens are known."""
+        if not tokens:
+            return
+        self._data += token_bytes(tokens)
+        done, size = self.num_blocks, self.block_size
+        if self.num_tokens // size > done:
+            rest = memoryview(self._data)[done * size * TOKEN_BYTES :].cast("I")
+            parent = self._keys[-KEY_BYTES:]
+            self._keys += block_keys(rest.tolist(), size, parent=parent)
+            self.epoch = -1
+        self._view = Chain(self._keys, self._data, self.spaces)
+
+    def tokens(self, index: int) -> bytes:
+        """The tokens of one full block."""
+        width = self.block_size * TOKEN_BYTES
+        return self._data[index * width : (index + 1) * width]
+
+    def space(self, index: int) -> bytes:
+        """The space of one block."""
+        for end, space in self.spaces:
+            if index < end:
+                return space
+        raise AssertionError(f"block {index} is behind the last space")
+
+    def common_blocks(self, other: "RequestChain") -> int:
+        """How many blocks both have in common, from the start on."""
+        most = min(self.num_blocks, other.num_blocks)
+        if self.spaces != other.spaces:
+            most = min(most, _shared_spaces(self.spaces, other.spaces))
+        low, mine, theirs = 0, self._keys, other._keys
+        while low < most:
+            middle = (low + most + 1) // 2
+            place = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
+            if mine[place] == theirs[place]:
+                low = middle
+            else:
+                most = middle - 1
+        return low
+
+
+def _shared_spaces(
+    mine: tuple[tuple[int, bytes], ...], theirs: tuple[tuple[int, bytes], ...]
+) -> int:
+    """Blocks up to which both are in the same spaces."""
+    first, second = mine[0], theirs[0]
+    return min(first[0], second[0]) if first[1] == second[1] else 0
