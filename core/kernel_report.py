@@ -9,6 +9,7 @@ from jackfield.core.engine.operations import bind
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype
+from jackfield.core.executors.encoder import encode, encoder_of
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import build_stack
 
@@ -41,8 +42,10 @@ def kernel_report(resolved: Resolved) -> KernelReport:
     make_context = contexts(config, Limits(1, 1, 1), SystemClock(), Services(), BLOCK_SIZE)
     stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
-    spec = KvSpec(HEADS, KV_HEADS, HEAD_DIM, dtype, BLOCK_SIZE)
-    table = bind(kernels, OpSpec(dtype, HIDDEN, HEAD_DIM, VOCABULARY), [spec], device)
+    encoder = encoder_of(stack.manager)
+    spec = encode(KvSpec(HEADS, KV_HEADS, HEAD_DIM, dtype, BLOCK_SIZE), encoder)
+    asker = encoder.plugin if encoder else ""
+    table = bind(kernels, OpSpec(dtype, HIDDEN, HEAD_DIM, VOCABULARY), [spec], device, asker)
     rows = tuple(
         OperationRow(
             operation,

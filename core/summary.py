@@ -32,6 +32,8 @@ class Summary:
     num_blocks: int
     kv_tokens: int
     kv_bytes: int
+    kv_bytes_per_token: int
+    kv_encoding: str
     max_num_seqs: int
     max_num_batched_tokens: int
     full_context_concurrency: float
@@ -68,6 +70,8 @@ class Summary:
             num_blocks=loaded.num_blocks,
             kv_tokens=tokens,
             kv_bytes=loaded.pool_bytes,
+            kv_bytes_per_token=loaded.bytes_per_token,
+            kv_encoding=loaded.encoding or str(order.dtype).removeprefix("torch."),
             max_num_seqs=limits.max_seqs,
             max_num_batched_tokens=limits.max_tokens,
             full_context_concurrency=round(tokens / limits.max_model_len, 1),
@@ -94,6 +98,7 @@ class Summary:
             f"kernels     {kernels}",
             f"KV cache    {self.kv_tokens:,} tokens in {self.num_blocks:,} blocks of "
             f"{self.block_size}, {self.kv_bytes / GIB:.2f} GiB",
+            f"            {self.kv_bytes_per_token:,} bytes per token ({self.kv_encoding})",
             f"concurrency {self.max_num_seqs} sequences, {self.full_context_concurrency:g} at full "
             f"context, {self.max_num_batched_tokens:,} tokens a step",
             f"ends at     token ids {', '.join(map(str, self.eos_ids)) or 'none'}",
@@ -125,7 +130,7 @@ def _notices(order: "Order", loaded: "Loaded") -> list[str]:
     ignored = order.folder.ignored_generation_keys
     if ignored:
         notes.append(f"generation_config.json: no effect have {', '.join(ignored)}")
-    return [*passed, *notes]
+    return [*passed, *loaded.notices, *notes]
 
 
 def _passed_over(loaded: "Loaded") -> list[str]:

@@ -38,7 +38,7 @@ class SafetensorsWeights:
     ) -> None:
         """Reads the headers only. Raises CheckpointError for damaged or contradicting files."""
         self._files, self._shard, self._progress = files, shard, progress
-        self._stored = _locate(files)
+        self._stored = locate(files)
         self._reader = SafetensorsReader(dtype, device)
         self._taken: set[str] = set()
         self._ignored: list[re.Pattern[str]] = []
@@ -102,7 +102,8 @@ class SafetensorsWeights:
         return f"{where} the tensor {name!r}, which config.json asks for{hint}."
 
 
-def _locate(files: TensorFiles) -> Mapping[str, StoredTensor]:
+def locate(files: TensorFiles) -> Mapping[str, StoredTensor]:
+    """Every tensor of the files by name. Raises CheckpointError for files that contradict."""
     found: dict[str, StoredTensor] = {}
     for file in files.files:
         for name, stored in read_header(file).items():

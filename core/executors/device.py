@@ -52,7 +52,7 @@ def memory_of(device: torch.device) -> Memory:
     """All memory of the device, and what is free now."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        return Memory(total, free)
+        return Memory(total, free, torch.cuda.memory_reserved(device))
     page = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page
     return Memory(total, _available(total))

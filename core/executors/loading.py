@@ -1,6 +1,6 @@
 """From a model folder to an executor with its KV pool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,19 +15,38 @@ from jackfield.core.api import (
     ModelSpec,
     OpSpec,
     Shard,
+    TierSpec,
 )
 from jackfield.core.checkpoint.dummy_weights import DummyWeights
 from jackfield.core.checkpoint.folder import ModelFolder
+from jackfield.core.checkpoint.kv_scales import KV_SCALE_NAME
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
-from jackfield.core.engine.operations import Table, bind
+from jackfield.core.engine.operations import ATTENTION, Table, bind
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.runner import LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
+from jackfield.core.executors.encoder import encode
+from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
+from jackfield.core.executors.profile import CudaProbe, profile
+from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.single import SingleDevice
+from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
 from jackfield.core.host.config import Config
-from jackfield.core.kv.sizing import GIB, Budget, Memory, PoolWish, count_blocks, share_of
+from jackfield.core.host.manager import Implementation
+from jackfield.core.kv.copier import SCRATCH_BYTES, BlockCopier
+from jackfield.core.kv.encoding_identity import encoding_identity
+from jackfield.core.kv.sizing import (
+    GIB,
+    Budget,
+    Memory,
+    PoolWish,
+    count_blocks,
+    held_by_us,
+    share_of,
+)
 from jackfield.core.kv.storage import allocate, bytes_per_block
+from jackfield.core.kv.tiles import check_tiles
 
 CPU_POOL = 4 * GIB
 CPU_SHARE = 0.4
@@ -38,17 +57,30 @@ FLOAT32_BYTES = 4
 
 
 class Loaded(NamedTuple):
-    """An executor, and what was decided while it was made."""
+    """An executor, and what was decided while it was made.
+
+    bytes_per_token: of keys and values of all layers. encoding: of them, in words; "" = none.
+    encoding_id: 16 bytes, as `encoding_identity` makes them. notices: what users should know.
+    tiers: below the device, the fastest first.
+    """
 
     executor: SingleDevice
     table: Table
     limits: Limits
     num_blocks: int
     pool_bytes: int
+    bytes_per_token: int
+    encoding: str
+    encoding_id: bytes
+    notices: tuple[str, ...]
+    tiers: tuple[TierSpec, ...] = ()
 
 
 class Order(NamedTuple):
-    """What is to be loaded, and on what."""
+    """What is to be loaded, and on what. encoder: who says how keys and values are stored.
+
+    tier_hooks: who brings and opens tiers. scratch_hooks: who holds memory beside the pool.
+    """
 
     folder: ModelFolder
     model_class: type[Model]
@@ -57,29 +89,61 @@ class Order(NamedTuple):
     block_size: int
     device: torch.device
     dtype: torch.dtype
+    encoder: Implementation | None = None
+    tier_hooks: TierHooks = NO_TIERS
+    scratch_hooks: Sequence[Implementation] = ()
 
 
 def load(order: Order, config: Config, progress: Progress) -> Loaded:
     """Bind kernels, take the weights, allocate the pool. Raises `JackfieldError`s that say why."""
     spec = order.spec
     before = memory_of(order.device)
-    kv_specs = [_kv_spec(order, group.window) for group in spec.groups]
+    kv_specs = [encode(_kv_spec(order, group.window), order.encoder) for group in spec.groups]
     op_spec = OpSpec(order.dtype, spec.hidden_size, spec.head_dim, spec.vocab_size)
-    table = bind(order.kernels, op_spec, kv_specs, order.device)
+    table = bind(order.kernels, op_spec, kv_specs, order.device, _asker(order))
     model = _build(order, table, config, progress)
     attention = table.operations.attention
     layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
     block_bytes = bytes_per_block(spec.groups, layouts)
     limits = limits_for(config, spec, order.device)
-    num_blocks = _count(order, config, limits, block_bytes, attention.workspace, before)
+    check_tiles(table.owners[ATTENTION], layouts, order.block_size)
+    fixed = _fix_scales(order, model, kv_specs, config)
+    encodings = [kv_spec.encoding for kv_spec in kv_specs]
+
+    def loaded_with(num_blocks: int) -> LoadedModel:
+        layers = allocate(
+            spec.groups, layouts, spec.softmax_scale, num_blocks, order.device, encodings,
+            fixed.by_layer,
+        )  # fmt: skip
+        return LoadedModel(
+            model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens
+        )
+
+    scratch = _scratch(order, limits, attention.workspace, loaded_with)
+    num_blocks = _count(order, config, limits, block_bytes, scratch, before)
     limits = _fit_context(config, limits, num_blocks * order.block_size)
-    layers = allocate(spec.groups, layouts, spec.softmax_scale, num_blocks, order.device)
-    loaded = LoadedModel(
-        model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens
-    )
-    runner = Runner(loaded, limits, order.block_size, order.device)
-    executor = SingleDevice(runner, order.device)
-    return Loaded(executor, table, limits, num_blocks, num_blocks * block_bytes)
+    loaded = loaded_with(num_blocks)
+    copier = BlockCopier(loaded.layers, order.device)
+    runner = Runner(loaded, limits, order.block_size, order.device, copier)
+    tiers = open_tiers(order.tier_hooks, copier, rank=0, pinned=order.device.type == "cuda")
+    executor = SingleDevice(runner, order.device, tiers.transfers)
+    return Loaded(
+        executor, table, limits, num_blocks, num_blocks * block_bytes,
+        block_bytes // order.block_size, fixed.origin,
+        encoding_identity(kv_specs, fixed.by_layer), fixed.notices, tiers.specs,
+    )  # fmt: skip
+
+
+def _asker(order: Order) -> str:
+    return order.encoder.plugin if order.encoder else ""
+
+
+def _fix_scales(
+    order: Order, model: Model, kv_specs: Sequence[KvSpec], config: Config
+) -> FixedScales:
+    dummy = config.model.load_format == "dummy"
+    files = None if dummy else order.folder.tensor_files()
+    return fix_scales(Subject(model, order.spec, kv_specs, files, order.device))
 
 
 def _kv_spec(order: Order, window: int | None) -> KvSpec:
@@ -99,6 +163,7 @@ def _build(order: Order, table: Table, config: Config, progress: Progress) -> Mo
         files = order.folder.tensor_files()
         with SafetensorsWeights(files, order.dtype, order.device, shard, progress) as weights:
             model = order.model_class(settings, table.operations, shard, weights)
+            weights.ignore(KV_SCALE_NAME)
             weights.finish()
             return model
 
@@ -128,20 +193,32 @@ def _count(
     config: Config,
     limits: Limits,
     block_bytes: int,
-    workspace: Any,
+    scratch: int,
     before: Memory,
 ) -> int:
     blocks_per_seq = -(-limits.max_model_len // order.block_size)
     memory = memory_of(order.device)
-    scratch = workspace(BatchLimits(limits.max_tokens, limits.max_seqs, blocks_per_seq))
-    scratch += _activations(order.spec, limits)
     if order.device.type == "cpu":
         budget = Budget(min(CPU_POOL, int(memory.free * CPU_SHARE)), CPU_ORIGIN)
     else:
-        own = max(before.free - memory.free, 0)
+        own = held_by_us(before, memory)
         budget = share_of(memory, config.cache.memory_fraction, own, scratch)
     wish = PoolWish(config.cache.num_blocks, config.cache.memory)
     return count_blocks(wish, memory, block_bytes, blocks_per_seq * limits.max_seqs, budget)
+
+
+def _scratch(
+    order: Order, limits: Limits, workspace: Any, loaded_with: Callable[[int], LoadedModel]
+) -> int:
+    """Bytes beside weights and pool: measured on a GPU, estimated where a run costs too long."""
+    device, size = order.device, order.block_size
+    largest = BatchLimits(limits.max_tokens, limits.max_seqs, -(-limits.max_model_len // size))
+    scratch: int = workspace(largest) + declared_scratch(order.scratch_hooks, largest)
+    if device.type != "cuda":
+        return scratch + _activations(order.spec, limits)
+    peak = profile(loaded_with, limits, size, device, CudaProbe(device))
+    torch.cuda.empty_cache()
+    return scratch + peak + (SCRATCH_BYTES if order.tier_hooks.tiers else 0)
 
 
 def _activations(spec: ModelSpec, limits: Limits) -> int:

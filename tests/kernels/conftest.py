@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from jackfield.core.api.encoding import KvEncoding, KvScales
 from jackfield.core.api.kernel import AttnBatch, KernelPlugin, KvLayer, KvSpec, OpSpec
 from jackfield.core.api.scheduler import PolicyConfig
 from jackfield.plugins.kernels.cpu import CpuKernels
@@ -50,6 +51,7 @@ class Scene:
     lens: list[int]
     query_lens: list[int]
     garbage: int = -1
+    together: bool = False
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(1))
 
     def __post_init__(self) -> None:
@@ -81,19 +83,31 @@ class Scene:
             max(self.lens),
         )
 
-    def layer(self, names: list[str]) -> KvLayer:
+    def layer(self, attention: Any, scales: KvScales | None = None) -> KvLayer:
         """The pool with the cached positions in place: the step's own are for `write`."""
-        shape = (self.num_blocks, self.spec.num_kv_heads, self.spec.block_size, self.spec.head_dim)
-        tensors = {name: torch.full(shape, float("nan"), dtype=self.spec.dtype) for name in names}
-        size, window = self.spec.block_size, self.spec.window
-        for index, (length, count) in enumerate(zip(self.lens, self.query_lens, strict=True)):
-            past = length - count
-            first = 0 if window is None else max(0, past + 1 - window)
-            cached = torch.arange(first, past)
-            block, offset = self.tables[index, cached // size].long(), cached % size
-            tensors["k"][block, :, offset] = self.keys[index][cached]
-            tensors["v"][block, :, offset] = self.values[index][cached]
-        return KvLayer(tensors, self.scale, window)
+        tensors = {
+            part.name: torch.full((self.num_blocks, *part.shape), float("nan")).to(part.dtype)
+            for part in attention.layout(self.spec).tensors
+        }
+        layer = KvLayer(tensors, self.scale, self.spec.window, scales, self.spec.encoding)
+        slots, keys, values = zip(*map(self._cached, range(len(self.lens))), strict=True)
+        if any(map(len, slots)):
+            step = attention.prepare(self._cached_batch(torch.cat(slots)), None)
+            attention.write(torch.cat(keys), torch.cat(values), layer, step)
+        return layer
+
+    def _cached(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Slots, keys and values of what a sequence brings along, as far as it is seen."""
+        past, window = self.lens[index] - self.query_lens[index], self.spec.window
+        first = 0 if window is None else max(0, past + 1 - window)
+        positions, size = torch.arange(first, past), self.spec.block_size
+        slots = self.tables[index, positions // size].long() * size + positions % size
+        return slots, self.keys[index][first:past], self.values[index][first:past]
+
+    def _cached_batch(self, slots: Tensor) -> AttnBatch:
+        starts = torch.tensor([0, len(slots)], dtype=torch.int32)
+        lens = torch.tensor([len(slots)], dtype=torch.int32)
+        return AttnBatch(starts, lens, self.tables[:1], slots, 0, len(slots), len(slots))
 
     def step_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of the step as views of one merged projection."""
@@ -111,9 +125,9 @@ class Scene:
         """Dense attention, sequence by sequence."""
         return torch.cat([self._dense(index, dtype) for index in range(len(self.lens))])
 
-    def run(self, attention: Any) -> Tensor:
+    def run(self, attention: Any, scales: KvScales | None = None) -> Tensor:
         """What the kernel makes of the step."""
-        layer = self.layer([tensor.name for tensor in attention.layout(self.spec).tensors])
+        layer = self.layer(attention, scales)
         q, k, v = self.step_inputs()
         step = attention.prepare(self.batch(), None)
         attention.write(k, v, layer, step)
@@ -140,6 +154,8 @@ class Scene:
     def _tables(self) -> Tensor:
         size, window = self.spec.block_size, self.spec.window
         free = torch.randperm(self.num_blocks, generator=self.generator).tolist()
+        if self.together:
+            free.sort(reverse=True)
         width = -(-max(self.lens) // size) + 2
         tables = torch.full((len(self.lens), width), self.garbage, dtype=torch.int32)
         for index, (length, count) in enumerate(zip(self.lens, self.query_lens, strict=True)):
@@ -160,7 +176,10 @@ class Scene:
 
 @pytest.fixture
 def make_scene() -> Callable[..., Scene]:
-    """A scene of slices: lengths after the step, and how many tokens of each are in the step."""
+    """A scene of slices: lengths after the step, and how many tokens of each are in the step.
+
+    together: whether the blocks of each sequence are consecutive.
+    """
 
     def make(
         lens: list[int],
@@ -172,8 +191,10 @@ def make_scene() -> Callable[..., Scene]:
         block_size: int = 16,
         window: int | None = None,
         garbage: int = -1,
+        together: bool = False,
+        encoding: KvEncoding | None = None,
     ) -> Scene:
-        spec = KvSpec(*heads, head_dim, dtype, block_size, window)
-        return Scene(spec, lens, query_lens or [1] * len(lens), garbage)
+        spec = KvSpec(*heads, head_dim, dtype, block_size, window, encoding)
+        return Scene(spec, lens, query_lens or [1] * len(lens), garbage, together)
 
     return make

@@ -99,7 +99,7 @@ def test_a_second_step_reuses_what_was_prepared(operations: Ops, make_scene: Mak
     step = None
     for lens in ([30, 20], [900, 2, 40]):
         scene = make_scene(lens)
-        layer = scene.layer(["k", "v"])
+        layer = scene.layer(attention)
         q, k, v = scene.step_inputs()
         step = attention.prepare(scene.batch(), step)
         attention.write(k, v, layer, step)
@@ -114,7 +114,7 @@ def test_layers_of_two_shapes_share_a_step(operations: Ops, make_scene: Make) ->
     narrow.tables = wide.tables
     step = attention.prepare(wide.batch(), None)
     for scene in (wide, narrow, wide):
-        layer = scene.layer(["k", "v"])
+        layer = scene.layer(attention)
         q, k, v = scene.step_inputs()
         attention.write(k, v, layer, step)
         out = attention.forward(q, layer, step, torch.empty(q.shape))

@@ -1,7 +1,7 @@
-"""Paged attention in plain torch: pages are gathered, then dense products do the work.
+"""Paged attention in plain torch: pages are read where they lie or gathered, then dense products.
 
 Shape suffixes beside those of the contract: G query heads of one key/value head, L positions that
-are gathered, Q tokens of one slice, P slots of the pool times heads.
+are read, Q tokens of one slice, P slots of the pool, or of single heads in it.
 """
 
 import torch
@@ -17,18 +17,27 @@ from jackfield.core.api.kernel import (
     KvSpec,
     KvTensor,
 )
-from jackfield.plugins.kernels.torch_ops.attention_step import Decodes, Geometry, Prefill, TorchStep
+from jackfield.plugins.kernels.torch_ops.attention_step import (
+    Gathered,
+    Geometry,
+    Prefill,
+    TorchStep,
+    Viewed,
+)
+from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 
 
 class TorchAttention:
-    """Decodes as one padded product with the query group as rows, prefills slice by slice."""
+    """Decodes as one padded product or slice by slice, with the query group as rows; prefills
+    slice by slice."""
 
     def unsupported(self, spec: KvSpec, device: torch.device) -> list[str]:
         return []
 
     def layout(self, spec: KvSpec) -> KvLayout:
-        shape = (spec.num_kv_heads, spec.block_size, spec.head_dim)
-        return KvLayout((KvTensor("k", shape, spec.dtype), KvTensor("v", shape, spec.dtype)))
+        dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
+        shape = (spec.block_size, spec.num_kv_heads, spec.head_dim)
+        return KvLayout((KvTensor("k", shape, dtype), KvTensor("v", shape, dtype)))
 
     def workspace(self, limits: BatchLimits) -> int:
         return 0
@@ -40,54 +49,90 @@ class TorchAttention:
         return TorchStep(batch)
 
     def write(self, k_TKH: Tensor, v_TKH: Tensor, layer: KvLayer, step: AttnStep) -> None:
-        rows = step.plan(_geometry(layer)).written_P
-        _rows(layer, "k").index_copy_(0, rows, k_TKH.reshape(-1, k_TKH.shape[-1]))
-        _rows(layer, "v").index_copy_(0, rows, v_TKH.reshape(-1, v_TKH.shape[-1]))
+        for name, new_TKH in (("k", k_TKH), ("v", v_TKH)):
+            if layer.encoding is not None:
+                new_TKH = _plain(store(new_TKH, _scale(layer, name), layer.encoding))
+            _slots(layer, name).index_copy_(0, step.slots_T, new_TKH)
 
     def forward(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> Tensor:
         plan = step.plan(_geometry(layer))
-        if plan.decodes is not None:
-            _decode(q_TNH, layer, plan.decodes, out_TNH)
+        for gathered in plan.gathered:
+            _decode_gathered(q_TNH, layer, gathered, out_TNH)
+        if plan.views:
+            _decode_views(q_TNH, layer, plan.views, out_TNH)
         for prefill in plan.prefills:
             _prefill(q_TNH, layer, prefill, out_TNH)
         return out_TNH
 
 
 def _geometry(layer: KvLayer) -> Geometry:
-    k = layer.tensors["k"]
-    blocks, heads, size, head_dim = k.shape
-    return Geometry(blocks, heads, size, head_dim, k.dtype, layer.window)
+    k = _plain(layer.tensors["k"])
+    blocks, size, heads, head_dim = k.shape
+    return Geometry(blocks, size, heads, head_dim, k.dtype, layer.window)
 
 
-def _rows(layer: KvLayer, name: str) -> Tensor:
-    tensor = layer.tensors[name]
-    return tensor.view(-1, tensor.shape[-1])
+def _plain(tensor: Tensor) -> Tensor:
+    """Types of one byte as bytes: those of eight-bit floats can hardly be indexed."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
 
 
-def _gather(layer: KvLayer, name: str, rows_P: Tensor, room_PH: Tensor | None = None) -> Tensor:
-    return torch.index_select(_rows(layer, name), 0, rows_P, out=room_PH)
+def _slots(layer: KvLayer, name: str) -> Tensor:
+    return _plain(layer.tensors[name]).flatten(0, 1)
 
 
-def _decode(q_TNH: Tensor, layer: KvLayer, decodes: Decodes, out_TNH: Tensor) -> None:
+def _scale(layer: KvLayer, name: str) -> Tensor | None:
+    return None if layer.scales is None else getattr(layer.scales, f"{name}_K")
+
+
+def _restored(layer: KvLayer, name: str, stored_KLH: Tensor) -> Tensor:
+    """Keys or values with any axes in front, as they enter the products."""
+    if layer.encoding is None:
+        return stored_KLH
+    return restore(stored_KLH.view(layer.encoding.dtype), _scale(layer, name), heads_axis=-3)
+
+
+def _read(layer: KvLayer, name: str, where: slice | Tensor) -> Tensor:
+    slots_PKH = _slots(layer, name)
+    found_LKH = slots_PKH[where] if isinstance(where, slice) else slots_PKH.index_select(0, where)
+    return _restored(layer, name, found_LKH.transpose(0, 1))
+
+
+def _gather(layer: KvLayer, name: str, gathered: Gathered, room_PH: Tensor) -> Tensor:
+    head_dim = room_PH.shape[1]
+    rows_PH = _plain(layer.tensors[name]).view(-1, head_dim)
+    found = torch.index_select(rows_PH, 0, gathered.rows_P, out=room_PH)
+    shape = (gathered.slices, -1, gathered.length, head_dim)
+    return _restored(layer, name, found.view(shape)).flatten(0, 1)
+
+
+def _decode_gathered(q_TNH: Tensor, layer: KvLayer, gathered: Gathered, out_TNH: Tensor) -> None:
     # Products of half types would round the scores before the softmax.
     exact = torch.promote_types(q_TNH.dtype, torch.float32)
-    heads, length = decodes.heads, decodes.length
-    count, num_heads, head_dim = decodes.slices, *q_TNH.shape[1:]
-    shape = (count * heads, length, head_dim)
-    k = _gather(layer, "k", decodes.rows_P, decodes.room[0]).view(shape).to(exact)
-    v = _gather(layer, "v", decodes.rows_P, decodes.room[1]).view(shape).to(exact)
-    q = q_TNH[:count].reshape(count * heads, num_heads // heads, head_dim).to(exact)
-    hidden = decodes.hidden.to(exact)
-    scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=layer.scale)
-    out = torch.bmm(scores.softmax(-1), v)
-    out_TNH[:count].copy_(out.view(count, num_heads, head_dim))
+    k = _gather(layer, "k", gathered, gathered.room[0]).to(exact)
+    v = _gather(layer, "v", gathered, gathered.room[1]).to(exact)
+    q_SNH = q_TNH[gathered.where]
+    q = q_SNH.reshape(len(k), -1, k.shape[2]).to(exact)
+    scores = torch.baddbmm(gathered.hidden.to(exact), q, k.transpose(1, 2), alpha=layer.scale)
+    out_SNH = torch.bmm(scores.softmax(-1), v).view(q_SNH.shape)
+    out_TNH[gathered.where] = out_SNH.to(out_TNH.dtype)
+
+
+def _decode_views(
+    q_TNH: Tensor, layer: KvLayer, views: tuple[Viewed, ...], out_TNH: Tensor
+) -> None:
+    exact = torch.promote_types(q_TNH.dtype, torch.float32)
+    nothing = torch.zeros(1, 1, 1, dtype=exact)
+    for token, where in views:
+        k_KLH = _read(layer, "k", where).to(exact)
+        v_KLH = _read(layer, "v", where).to(exact)
+        q_KGH = q_TNH[token].reshape(len(k_KLH), -1, k_KLH.shape[2]).to(exact)
+        scores = torch.baddbmm(nothing, q_KGH, k_KLH.transpose(1, 2), beta=0, alpha=layer.scale)
+        out_TNH[token].copy_(torch.bmm(scores.softmax(-1), v_KLH).view(out_TNH.shape[1:]))
 
 
 def _prefill(q_TNH: Tensor, layer: KvLayer, prefill: Prefill, out_TNH: Tensor) -> None:
-    shape = (prefill.heads, prefill.length, q_TNH.shape[2])
-    k_KLH = _gather(layer, "k", prefill.rows_P).view(shape)
-    v_KLH = _gather(layer, "v", prefill.rows_P).view(shape)
-    q_NQH = q_TNH[prefill.begin : prefill.end].transpose(0, 1)
+    k_KLH, v_KLH = _read(layer, "k", prefill.where), _read(layer, "v", prefill.where)
+    q_NQH = q_TNH[prefill.begin : prefill.end].transpose(0, 1).to(k_KLH.dtype)
     out_1NQH = scaled_dot_product_attention(
         q_NQH.unsqueeze(0),
         k_KLH.unsqueeze(0),
