@@ -1,59 +1,30 @@
-"""Checks of cache plugins: what they declare, and that an engine answers right with it."""
+"""Checks of cache plugins: all laws of what one decides, alone and in engines."""
 
 from typing import Any
 
-from jackfield.core.api import CacheAxis, CacheLayout, CachePlugin, Discipline
-from jackfield.core.testing.engines import GREEDY, Sizes, expected_answer, make_engine, request, run
-from jackfield.core.testing.lives import life
-
-CONTEXTS = (1, 8, 100, 2048, 131_072)
-POOL_TOKENS = 256
+from jackfield.core.api import CachePlugin
+from jackfield.core.testing.cache_laws import cache_laws_of, check_declaration
+from jackfield.core.testing.cache_stacks import MakeCache
 
 
-def check_cache(plugin: type[CachePlugin] | CachePlugin) -> None:
-    """All checks of a plugin of the allocator axis. Raises `AssertionError`.
+def check_cache(plugin: type[CachePlugin] | CachePlugin | MakeCache, *, examples: int = 25) -> None:
+    """Run every law of the hooks that the plugin has. See `cache_laws`. Takes seconds.
 
-    plugin: the class, made with its default configuration, or an instance.
+    Raises `AssertionError` with what is broken.
+
+    plugin: the class, made with its default configuration; a function that makes instances; or one
+    instance, which then serves many engines, one after another. examples: how many random lives
+    each check tries.
     """
-    cache = plugin(plugin.Config()) if isinstance(plugin, type) else plugin
-    name = type(cache).__name__
-    assert isinstance(cache, CachePlugin), f"{name} is no CachePlugin"
-    assert cache.axis is CacheAxis.ALLOCATOR, f"{name} has the axis {cache.axis!r}"
-    for length in CONTEXTS:
-        check_layout(cache, length)
-    size = _layout(cache, 96).block_size
-    check_answers(size)
-    for overlap in (0, 1, 2):
-        life(_first_come, Sizes(-(-48 // size) + 1, size, max_model_len=24, overlap=overlap))
+    make = maker(plugin)
+    check_declaration(make)
+    for law in cache_laws_of(make):
+        law.check(make, examples)
 
 
-def check_layout(cache: CachePlugin, max_model_len: int) -> None:
-    """The layout is one, its block size is positive, and the same when asked again."""
-    first, second = _layout(cache, max_model_len), _layout(cache, max_model_len)
-    name = type(cache).__name__
-    assert isinstance(first, CacheLayout), f"{name}.layout returned {first!r}"
-    size = first.block_size
-    assert type(size) is int and size > 0, f"{name}.layout has the block size {size!r}"
-    assert first == second, f"{name}.layout says {first} and then {second}"
-
-
-def check_answers(block_size: int) -> None:
-    """Prompts around the block's edge, one after another and together, are answered right."""
-    sizes = Sizes(max(POOL_TOKENS // block_size, 4), block_size, max_model_len=block_size * 4)
-    lengths = [n for n in (block_size - 1, block_size, block_size + 1) if n > 0]
-    engine = make_engine(sizes)
-    for length in lengths:
-        engine.add(request(f"r{length}", range(length), GREEDY.with_(max_tokens=block_size)))
-    answers = run(engine)
-    for length in lengths:
-        right = expected_answer(range(length), block_size)
-        assert answers[(f"r{length}", 0)].tokens == right, f"block size {block_size} is wrong"
-
-
-def _layout(cache: Any, max_model_len: int) -> CacheLayout:
-    layout: CacheLayout = cache.layout(max_model_len)
-    return layout
-
-
-def _first_come(context: Any) -> list[Discipline[Any]]:
-    return []
+def maker(plugin: Any) -> MakeCache:
+    """Makes instances of whatever stands for a plugin."""
+    if isinstance(plugin, type):
+        cls: Any = plugin
+        return lambda: cls(cls.Config())
+    return (lambda: plugin) if isinstance(plugin, CachePlugin) else plugin

@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jackfield.core.api import Discipline, FinishReason, PolicyConfig, PolicyContext, SamplingParams
+from jackfield.core.api import (
+    Discipline,
+    FinishReason,
+    PolicyConfig,
+    PolicyContext,
+    SamplingParams,
+)
 from jackfield.core.engine.advice import Advice, Advisor
 from jackfield.core.engine.branch import Branch
 from jackfield.core.engine.clock import Clock
@@ -17,9 +23,11 @@ from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.policies import Policies
 from jackfield.core.engine.services import Services
 from jackfield.core.engine.steps import Executor
+from jackfield.core.kv.build import CacheSettings, build_cache
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.testing.clock import ManualClock
 from jackfield.core.testing.fake_executor import FakeExecutor, hashed
+from jackfield.core.testing.memory import CacheKit
 
 VOCAB = 1000
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
@@ -44,9 +52,7 @@ class Sizes:
     max_classes: int = 10_000
 
 
-def context_for(
-    sizes: Sizes, clock: Clock, services: Services | None = None
-) -> PolicyContext:
+def context_for(sizes: Sizes, clock: Clock, services: Services | None = None) -> PolicyContext:
     """What a policy gets from an engine of that size.
 
     services: those of the engine, handed to `make_engine` too; without them nothing is cached,
@@ -65,17 +71,20 @@ def make_engine(
     clock: Clock | None = None,
     eos_ids: frozenset[int] = frozenset(),
     services: Services | None = None,
+    cache: CacheKit | None = None,
+    cache_settings: CacheSettings | None = None,
 ) -> Engine:
     """An engine with these policies; a missing leaf is first come first served.
 
     advisors: plugin name -> object whose methods are named like scheduler hooks. services: those
-    that the policies' contexts were made with.
+    that the policies' contexts were made with. cache: what is kept of blocks; None = nothing.
     """
     sizes = sizes or Sizes()
     clock = clock or ManualClock()
     context = context_for(sizes, clock)
     stack = with_leaf(disciplines, context)
     guards: list[Guard] = []
+    cached = (cache or CacheKit()).policies(sizes.num_blocks, guards)
 
     def guard(name: str) -> Guard:
         guards.append(Guard(name, sizes.fault_limit, sizes.hook_budget))
@@ -98,10 +107,17 @@ def make_engine(
         class_idle_seconds=sizes.class_idle_seconds,
         max_classes=sizes.max_classes,
     )
+    services = services or Services()
+    memory = build_cache(
+        BlockPool(sizes.num_blocks, sizes.block_size),
+        cached,
+        cache_settings or CacheSettings(),
+        services.recompute_seconds,
+    )
     return Engine(
         settings,
-        Policies(Branch.chain(levels), Advice(hooks), guards, services or Services()),
-        BlockPool(sizes.num_blocks, sizes.block_size),
+        Policies(Branch.chain(levels), Advice(hooks), guards, services),
+        memory,
         executor or FakeExecutor(sizes.block_size, VOCAB),
         clock,
     )

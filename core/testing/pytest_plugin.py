@@ -1,12 +1,13 @@
 """For authors of plugins. It arrives in every pytest run beside an installed Jackfield.
 
 Without a test file, `pytest --jackfield-scheduler package.module:Policy` adds one item per law that
-a scheduler plugin has to keep. In test files there are fixtures:
+a scheduler plugin has to keep, and `--jackfield-cache package.module:Plugin` does so for a plugin
+of the KV cache. In test files there are fixtures:
 
     def test_my_policy(check_scheduler):
         check_scheduler(MyPolicy)
 
-Nothing but pytest is imported until one of them is used. The checks of schedulers need hypothesis.
+Nothing but pytest is imported until one of them is used. The checks need hypothesis.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--jackfield-config",
         metavar="JSON",
-        help="section of that scheduler plugin, such as '{\"weights\": {\"gold\": 4}}'",
+        help='section of that scheduler plugin, such as \'{"weights": {"gold": 4}}\'',
     )
     group.addoption(
         "--jackfield-examples",
@@ -43,21 +44,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--jackfield-cache",
         metavar="NAME",
-        help="installed cache plugin that the fixture jackfield_cache gives",
+        help="cache plugin whose laws are checked: module:Class, name or distribution:name; the "
+        "fixture jackfield_cache gives it too",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Add the laws, before -k and its like choose among all items."""
-    if session.config.getoption("--jackfield-scheduler") is None:
+    options = ("--jackfield-scheduler", "--jackfield-cache")
+    named = [option for option in options if session.config.getoption(option) is not None]
+    if not named:
         return
     try:
         import hypothesis  # noqa: F401
     except ModuleNotFoundError:
-        raise pytest.UsageError(
-            "--jackfield-scheduler needs hypothesis; install it beside pytest"
-        ) from None
+        raise pytest.UsageError(f"{named[0]} needs hypothesis; install it beside pytest") from None
     from jackfield.core.testing.law_items import items_of
 
     items += items_of(session)
@@ -108,7 +110,11 @@ def check_scheduler() -> Callable[..., None]:
 
 @pytest.fixture
 def check_cache() -> Callable[..., None]:
-    """Checks a cache plugin of the allocator axis: its class, or an instance."""
+    """Checks all laws on a cache plugin: its class, a function that makes it, or an instance.
+
+    See `jackfield.core.testing.cache.check_cache`.
+    """
+    pytest.importorskip("hypothesis", reason="the checks of caches need hypothesis")
     from jackfield.core.testing.cache import check_cache as check
 
     return check
@@ -118,12 +124,6 @@ def _installed(request: pytest.FixtureRequest, kind: str) -> type[Any]:
     name = request.config.getoption(f"--jackfield-{kind}")
     if name is None:
         pytest.skip(f"no plugin is named with --jackfield-{kind}")
-    if kind == "scheduler":
-        from jackfield.core.testing.law_items import find
+    from jackfield.core.testing.law_items import find
 
-        return find(name)
-    from jackfield.core.host.discover import discover
-    from jackfield.core.host.loader import load
-
-    found: type[Any] = load(f"{kind}s", name, discover(f"{kind}s")).cls
-    return found
+    return find(name, kind)

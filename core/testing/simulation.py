@@ -27,9 +27,7 @@ class Machine(NamedTuple):
 
     def seconds(self, decodes: int, context: int, prefill: int) -> float:
         """What a step takes."""
-        return (
-            self.fixed + self.decode * decodes + self.context * context + self.prefill * prefill
-        )
+        return self.fixed + self.decode * decodes + self.context * context + self.prefill * prefill
 
 
 class Ran(NamedTuple):

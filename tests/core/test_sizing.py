@@ -3,7 +3,15 @@
 import pytest
 
 from jackfield.core.api import CapacityError
-from jackfield.core.kv.sizing import GIB, Budget, Memory, PoolWish, count_blocks, share_of
+from jackfield.core.kv.sizing import (
+    GIB,
+    Budget,
+    Memory,
+    PoolWish,
+    count_blocks,
+    held_by_us,
+    share_of,
+)
 
 NOTHING = PoolWish(None, None)
 DEVICE = Memory(total=100 * GIB, free=45 * GIB)
@@ -14,6 +22,19 @@ def test_memory_of_other_processes_is_not_charged_to_this_one() -> None:
     budget = share_of(DEVICE, 0.3, own=5 * GIB, scratch=GIB)
     assert budget.bytes == 24 * GIB
     assert count_blocks(NOTHING, DEVICE, GIB, 1000, budget) == 24
+
+
+def test_own_use_is_what_this_process_knows_of_and_a_little_more() -> None:
+    """Half of the device was taken before; loading took 5 GiB, and kernels took half a GiB."""
+    before = Memory(100 * GIB, 50 * GIB)
+    assert held_by_us(before, Memory(100 * GIB, 45 * GIB, own=5 * GIB)) == 5 * GIB
+    assert held_by_us(before, Memory(100 * GIB, 45 * GIB - GIB // 2, 5 * GIB)) == 5.5 * GIB
+
+
+def test_what_others_take_or_give_back_meanwhile_is_not_charged_either() -> None:
+    before = Memory(100 * GIB, 50 * GIB, own=GIB)
+    assert held_by_us(before, Memory(100 * GIB, 15 * GIB, own=6 * GIB)) == 7 * GIB
+    assert held_by_us(before, Memory(100 * GIB, 90 * GIB, own=6 * GIB)) == 6 * GIB
 
 
 def test_what_others_leave_is_the_limit() -> None:

@@ -114,5 +114,5 @@ def test_answers_of_one_prompt_share_its_blocks(case: tuple[Path, Any, list[list
         alone = llm.generate(prompt, NO_END, use_tqdm=False)[0]
         shared = llm.assembly.engine.metrics.shared_tokens
     assert [out.token_ids for out in answer.outputs] == [alone.outputs[0].token_ids] * 4
-    assert shared == 3 * ((len(prompt) - 1) // 16 * 16)
+    assert shared >= 3 * (len(prompt) - 1)
     assert expected

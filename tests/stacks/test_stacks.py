@@ -31,18 +31,28 @@ class Policies(NamedTuple):
     advisors: tuple[str, ...] = ()
 
 
+class Caches(NamedTuple):
+    """What the cache section says. device: who orders what is given up; empty = the default."""
+
+    stack: tuple[str, ...]
+    device: tuple[str, ...] = ()
+
+
 class Stack(NamedTuple):
     """One combination of plugins."""
 
     policies: Policies
-    cache: tuple[str, ...]
+    cache: Caches
     kernel: tuple[str, ...]
 
     def toml(self) -> str:
         """The combination as a configuration file."""
+        cache: dict[str, Sequence[str]] = {"stack": self.cache.stack}
+        if self.cache.device:
+            cache["eviction.device"] = self.cache.device
         sections: dict[str, dict[str, Sequence[str]]] = {
             "scheduler": self.policies._asdict(),
-            "cache": {"stack": self.cache},
+            "cache": cache,
             "kernel": {"stack": self.kernel},
         }
         return "\n".join(
@@ -52,7 +62,8 @@ class Stack(NamedTuple):
         )
 
     def __str__(self) -> str:
-        return "-".join("+".join(part) for part in (sum(self.policies, ()), *self[1:]))
+        parts = (sum(self.policies, ()), sum(self.cache, ()), self.kernel)
+        return "-".join("+".join(part) for part in parts)
 
 
 def classes(kind: str) -> Iterator[tuple[str, type[Any]]]:
@@ -68,11 +79,16 @@ def policies() -> list[Policies]:
     ]
 
 
-def caches() -> list[tuple[str, ...]]:
-    return [
-        (name,) if cls.axis is CacheAxis.ALLOCATOR else ("paged", name)
-        for name, cls in classes("caches")
-    ]
+def caches() -> list[Caches]:
+    """All but the encodings: these round, so that other tokens may be likelier."""
+    found = []
+    for name, cls in classes("caches"):
+        if cls.axis is CacheAxis.EVICTION:
+            device = (name, "lru") if cls.wraps else (name,)
+            found.append(Caches(("paged", "prefix"), device))
+        elif cls.axis is not CacheAxis.ENCODING:
+            found.append(Caches((name,) if cls.axis is CacheAxis.ALLOCATOR else ("paged", name)))
+    return found
 
 
 def kernels() -> list[tuple[str, ...]]:
@@ -107,7 +123,8 @@ def answers(file: Path, stack: Stack) -> list[list[int]]:
         max_model_len=128, num_gpu_blocks_override=64,
     ) as llm:  # fmt: skip
         active = {found.name for found in llm.assembly.stack.versions}
-        assert active >= {*sum(stack.policies, ()), *stack.cache, *stack.kernel}
+        named = {*sum(stack.policies, ()), *sum(stack.cache, ()), *stack.kernel}
+        assert active >= named
         prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
         outputs = llm.generate(prompts, GREEDY, priority=PRIORITIES, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]
@@ -115,7 +132,7 @@ def answers(file: Path, stack: Stack) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
-    plain = Stack(Policies(("fcfs",)), ("paged",), ("torch",))
+    plain = Stack(Policies(("fcfs",)), Caches(("paged",)), ("torch",))
     return answers(tmp_path_factory.mktemp("plain") / "stack.toml", plain)
 
 
