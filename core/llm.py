@@ -5,23 +5,35 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from jackfield.core.api import FinishReason, RequestContext, RequestError, SamplingParams
+from jackfield.core.api import (
+    CacheHints,
+    FinishReason,
+    RequestContext,
+    RequestError,
+    SamplingParams,
+)
+from jackfield.core.api.cache_hints import checked_hints
 from jackfield.core.assemble import Assembly, assemble
 from jackfield.core.checkpoint.progress import Progress, RichProgress, SilentProgress
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.messages import DEFAULT_CONTEXT, NewRequest
 from jackfield.core.front.answers import Answers
 from jackfield.core.front.outputs import RequestOutput
+from jackfield.core.front.prompt_keys import prompt_keys
 from jackfield.core.front.prompts import Prompt, PromptInput, as_list, banned_sequences, need, read
 from jackfield.core.front.settings import resolve_settings
+from jackfield.core.host.sources import Resolved
 
 Messages = Sequence[Mapping[str, Any]]
+CacheInput = CacheHints | Mapping[str, Any]
+"""Hints, or a mapping of their fields."""
 
 
 class LLM:
     """A model with an engine, in this process.
 
-    model: a folder or hub id; the default model when left out. config: a TOML file. All other
+    model: a folder or hub id; the default model when left out. config: a TOML file, or what
+    `load_config` made of one, to which nothing can be added. All other
     names are aliases that edit the configuration, such as `max_num_seqs` or `block_size`
     (docs/configuration.md lists them). Raises `JackfieldError` with one clear sentence.
 
@@ -32,7 +44,7 @@ class LLM:
         self,
         model: str | Path | None = None,
         *,
-        config: str | Path | None = None,
+        config: str | Path | Resolved | None = None,
         progress: Progress | None = None,
         **aliases: Any,
     ) -> None:
@@ -57,17 +69,19 @@ class LLM:
         use_tqdm: bool = True,
         priority: int | Sequence[int] | None = None,
         context: RequestContext | Sequence[RequestContext] | None = None,
+        cache: CacheInput | Sequence[CacheInput] | None = None,
     ) -> list[RequestOutput]:
         """Answer all prompts. Everything is checked before anything runs.
 
         sampling_params: one for all, or one per prompt. priority: lower goes first, with a stack
         that has `priority`; None = the context's. context: who asks, for policies, one for all or
-        one per prompt; `deadline` makes the moment that it may hold. An answer that fails while it
-        runs has finish_reason "error".
+        one per prompt; `deadline` makes the moment that it may hold. cache: what they ask of the
+        KV cache, in place of the context's. An answer that fails while it runs has finish_reason
+        "error".
         """
         inputs = as_list(prompts)
         params = _spread(sampling_params or self.default_sampling_params(), len(inputs), "params")
-        contexts = _contexts(context, priority, len(inputs))
+        contexts = _contexts(context, priority, cache, len(inputs))
         made = [
             self._prepare(index, prompt, params[index], contexts[index])
             for index, prompt in enumerate(inputs)
@@ -85,6 +99,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         context: RequestContext | Sequence[RequestContext] | None = None,
+        cache: CacheInput | Sequence[CacheInput] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or a list of them, through the model's chat template."""
         single = bool(messages) and isinstance(messages[0], Mapping)
@@ -99,7 +114,9 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, context=context)
+        return self.generate(
+            prompts, sampling_params, use_tqdm=use_tqdm, context=context, cache=cache
+        )
 
     def _render(self, messages: Messages, **options: Any) -> dict[str, Any]:
         tokenizer = need(self._assembly.tokenizer, "a chat")
@@ -110,19 +127,21 @@ class LLM:
     def _prepare(
         self, index: int, prompt: Any, params: SamplingParams, context: RequestContext
     ) -> tuple[NewRequest, Answers]:
-        tokenizer = self._assembly.tokenizer
+        tokenizer, engine = self._assembly.tokenizer, self._assembly.engine
         try:
             ready: Prompt = read(prompt, tokenizer)
             if params.stop_strings:
                 need(tokenizer, "stop")
+            checked_hints(context.cache)
             new = NewRequest(
                 str(next(self._names)),
                 ready.ids,
                 params,
                 context,
                 banned_sequences(params.bad_words or (), tokenizer),
+                prompt_keys(ready.ids, engine.door_limits),
             )
-            self._assembly.engine.validate(new)
+            engine.validate(new)
         except RequestError as error:
             error.args = (f"prompt {index}: {error}",)
             raise
@@ -155,8 +174,8 @@ class LLM:
         return [answer.output for _, answer in made]
 
     def reset_prefix_cache(self) -> bool:
-        """Forget cached prefixes. Without a cache that keeps any there is nothing to forget."""
-        return True
+        """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""
+        return self._assembly.engine.reset_prefix_cache()
 
     def deadline(self, seconds: float) -> float:
         """The moment so many seconds from now, for `RequestContext.deadline`."""
@@ -180,18 +199,28 @@ class LLM:
 def _contexts(
     context: RequestContext | Sequence[RequestContext] | None,
     priority: int | Sequence[int] | None,
+    cache: CacheInput | Sequence[CacheInput] | None,
     length: int,
 ) -> list[RequestContext]:
-    """One for each prompt, with its priority if that is given."""
+    """One for each prompt, with its priority and hints if those are given."""
     if isinstance(context, RequestContext):  # which is a sequence itself
         context = [context] * length
     if context is None:
         context = [DEFAULT_CONTEXT] * length
     contexts = _spread(context, length, "contexts")
-    if priority is None:
-        return contexts
-    ranks = _spread(priority, length, "priority")
-    return [one._replace(priority=rank) for one, rank in zip(contexts, ranks, strict=True)]
+    if priority is not None:
+        ranks = _spread(priority, length, "priority")
+        contexts = [c._replace(priority=rank) for c, rank in zip(contexts, ranks, strict=True)]
+    if cache is not None:
+        hints = _hints(cache, length)
+        contexts = [c._replace(cache=one) for c, one in zip(contexts, hints, strict=True)]
+    return contexts
+
+
+def _hints(cache: CacheInput | Sequence[CacheInput], length: int) -> list[CacheHints]:
+    if isinstance(cache, CacheHints):  # which is a sequence itself
+        cache = [cache] * length
+    return [checked_hints(one) for one in _spread(cache, length, "cache")]
 
 
 def _spread(value: Any, length: int, name: str) -> list[Any]:

@@ -15,11 +15,12 @@ def throughput_table(runs: "list[Throughput]") -> str:
     first = runs[0]
     where = first.where
     kinds = [(kind, ", ".join(names)) for kind, names in where["stack"].items() if names]
-    header = ("RUN", "OUT TOK/S", "TOTAL TOK/S", "SECONDS", "STEPS", "PLAN US P50", "P99",
+    header = ("RUN", "OUT TOK/S", "TOTAL TOK/S", "SECONDS", "CACHED", "STEPS", "PLAN US P50", "P99",
               "STEP MS P50", "P99", "ROOFLINE")  # fmt: skip
     rows = [
         (str(run.run), f"{run.output_tokens_per_second:,.0f}",
-         f"{run.total_tokens_per_second:,.0f}", f"{run.seconds:.2f}", str(run.steps),
+         f"{run.total_tokens_per_second:,.0f}", f"{run.seconds:.2f}",
+         f"{run.cached_prompt_tokens / run.prompt_tokens:.0%}", str(run.steps),
          f"{run.planning_us_p50:.0f}", f"{run.planning_us_p99:.0f}", f"{run.step_ms_p50:.2f}",
          f"{run.step_ms_p99:.2f}", f"{run.roofline_share:.0%}")
         for run in runs

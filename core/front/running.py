@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from jackfield.core.api import FinishReason
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.door import DoorLimits
 from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.snapshot import Snapshot
@@ -47,6 +48,10 @@ class RunningEngine(Protocol):
     Those that ask for work raise `EngineStoppedError` when the engine has ended.
     """
 
+    @property
+    def limits(self) -> DoorLimits:
+        """What a request must keep to, and whether it should bring keys. Never changes."""
+
     def add(self, new: NewRequest) -> None:
         """Hand a request over."""
 
@@ -63,6 +68,9 @@ class RunningEngine(Protocol):
 
     def requests(self, query: Query) -> "Future[RequestPage]":
         """Who is in the engine, and why each is where it is."""
+
+    def reset_prefix_cache(self) -> "Future[bool]":
+        """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""
 
     def snapshot(self) -> Snapshot:
         """The latest counters and gauges."""

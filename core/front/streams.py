@@ -9,19 +9,23 @@ from itertools import count
 from typing import Any
 
 from jackfield.core.api import (
+    CacheHints,
     EngineStoppedError,
     FinishReason,
     RequestContext,
     RequestRejected,
     SamplingParams,
 )
+from jackfield.core.api.cache_hints import checked_hints
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.door import DoorLimits
 from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import DEFAULT_CONTEXT, Delta, NewRequest
 from jackfield.core.engine.snapshot import Snapshot
 from jackfield.core.front.answers import Answers
 from jackfield.core.front.mailboxes import Mailbox, Mailboxes
 from jackfield.core.front.outputs import CompletionOutput, RequestOutput
+from jackfield.core.front.prompt_keys import prompt_keys
 from jackfield.core.front.prompts import PromptInput, banned_sequences, need, read
 from jackfield.core.front.running import Health, RunningEngine
 from jackfield.core.summary import Summary
@@ -30,6 +34,8 @@ from jackfield.core.texts import Texts
 
 INLINE_CHARACTERS = 2000
 """A longer text is encoded in another thread, so that other streams go on meanwhile."""
+INLINE_TOKENS = 4096
+"""Of more ids the keys are made in another thread."""
 
 
 class Streams(ABC):
@@ -73,13 +79,18 @@ class Streams(ABC):
         *,
         request_id: str | None = None,
         context: RequestContext | None = None,
+        cache: CacheHints | Mapping[str, Any] | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yield the answer so far each time it grows; the last one has `finished` set.
+
+        cache: what it asks of the KV cache, in place of the context's.
 
         Raises `RequestError` before the first output if the request is refused, and
         `EngineStoppedError` if the engine ends before the answer does.
         """
-        live = self.follow(prompt, sampling_params, request_id=request_id, context=context)
+        live = self.follow(
+            prompt, sampling_params, request_id=request_id, context=context, cache=cache
+        )
         async with aclosing(live) as outputs:
             async for output in outputs:
                 yield _snapshot(output)
@@ -91,6 +102,7 @@ class Streams(ABC):
         *,
         request_id: str | None = None,
         context: RequestContext | None = None,
+        cache: CacheHints | Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Like `generate`, but yields one object again and again, which grows.
 
@@ -102,7 +114,8 @@ class Streams(ABC):
         box = self._mailboxes.open(name)
         finished = False
         try:
-            new, answers = await self._prepare(name, prompt, sampling_params, context)
+            asked = _context(context, cache)
+            new, answers = await self._prepare(name, prompt, sampling_params, asked, engine.limits)
             await self._mailboxes.vacant(name)
             _hand_over(engine, new, box)
             async for output in self._outputs(box, answers, engine):
@@ -132,24 +145,30 @@ class Streams(ABC):
         name: str,
         prompt: PromptInput,
         params: SamplingParams | None,
-        context: RequestContext | None,
+        context: RequestContext,
+        limits: DoorLimits,
     ) -> tuple[NewRequest, Answers]:
         chosen = params or SamplingParams(**self.sampling_defaults)
-        given = (name, prompt, chosen, context or DEFAULT_CONTEXT)
-        text = prompt.get("prompt") if isinstance(prompt, Mapping) else prompt
-        if isinstance(text, str) and len(text) > INLINE_CHARACTERS:
+        given = (name, prompt, chosen, context, limits)
+        if _is_long(prompt, limits):
             return await asyncio.to_thread(self._make, *given)
         return self._make(*given)
 
     def _make(
-        self, name: str, prompt: PromptInput, params: SamplingParams, context: RequestContext
+        self,
+        name: str,
+        prompt: PromptInput,
+        params: SamplingParams,
+        context: RequestContext,
+        limits: DoorLimits,
     ) -> tuple[NewRequest, Answers]:
         tokenizer = self.tokenizer
         ready = read(prompt, tokenizer)
         if params.stop_strings:
             need(tokenizer, "stop")
         banned = banned_sequences(params.bad_words or (), tokenizer)
-        new = NewRequest(name, ready.ids, params, context, banned)
+        keys = prompt_keys(ready.ids, limits)
+        new = NewRequest(name, ready.ids, params, context, banned, keys)
         return new, Answers(name, ready, params, tokenizer)
 
     def _running(self) -> RunningEngine:
@@ -193,6 +212,10 @@ class Streams(ABC):
         query = Query(state, tenant, request_id, limit)
         return await asyncio.wrap_future(self._running().requests(query))
 
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""
+        return await asyncio.wrap_future(self._running().reset_prefix_cache())
+
     def metrics(self) -> Snapshot:
         """Counters and gauges of the engine; at most a second old."""
         return self._engine().snapshot()
@@ -204,6 +227,25 @@ class Streams(ABC):
     async def close(self) -> None:
         """Stop the engine; open streams raise `EngineStoppedError`."""
         await asyncio.to_thread(self._engine().close)
+
+
+def _context(
+    context: RequestContext | None, cache: CacheHints | Mapping[str, Any] | None
+) -> RequestContext:
+    """Who asks, with these hints if there are any. Raises `RequestError` for wrong ones."""
+    chosen = context or DEFAULT_CONTEXT
+    return chosen._replace(cache=checked_hints(chosen.cache if cache is None else cache))
+
+
+def _is_long(prompt: PromptInput, limits: DoorLimits) -> bool:
+    """Whether it takes so long to prepare that others would notice."""
+    text, ids = prompt, prompt
+    if isinstance(prompt, Mapping):
+        text, ids = prompt.get("prompt", ""), prompt.get("prompt_token_ids", ())
+    if isinstance(text, str) and len(text) > INLINE_CHARACTERS:
+        return True
+    sized = isinstance(ids, Sequence) and not isinstance(ids, str)
+    return limits.shares_blocks and sized and len(ids) > INLINE_TOKENS
 
 
 def _hand_over(engine: RunningEngine, new: NewRequest, box: Mailbox) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from jackfield.core.api import EngineStoppedError, FinishReason
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.door import DoorLimits
 from jackfield.core.engine.listing import Query, RequestPage, list_requests
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.messages import NewRequest
@@ -37,6 +38,11 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="jackfield-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def limits(self) -> DoorLimits:
+        """Those of the engine."""
+        return self._engine.door_limits
+
     def add(self, new: NewRequest) -> None:
         """Hand a request over. The listener hears of it if it does not fit."""
 
@@ -64,6 +70,10 @@ class EngineThread:
     def requests(self, query: Query) -> "Future[RequestPage]":
         """Who is in the engine."""
         return self._ask(lambda engine: list_requests(engine, query))
+
+    def reset_prefix_cache(self) -> "Future[bool]":
+        """Forget all cached blocks."""
+        return self._ask(lambda engine: engine.reset_prefix_cache())
 
     def _ask(self, question: Callable[[Engine], T]) -> "Future[T]":
         found: Future[T] = Future()

@@ -42,8 +42,10 @@ from jackfield.core.wire.messages import (
     Listed,
     News,
     Refused,
+    Reset,
     Shutdown,
     Start,
+    WasReset,
     Worked,
     Working,
 )
@@ -90,12 +92,17 @@ class EngineProcess:
             self.close()
             raise
         limits = hello.limits
-        self._door = Door(
-            DoorLimits(
-                limits.vocab_size, limits.max_model_len, limits.pool_tokens, limits.block_size
-            )
-        )
+        self._limits = DoorLimits(
+            limits.vocab_size, limits.max_model_len, limits.pool_tokens, limits.block_size,
+            limits.shares_blocks,
+        )  # fmt: skip
+        self._door = Door(self._limits)
         return hello
+
+    @property
+    def limits(self) -> DoorLimits:
+        """What the engine said when it was ready."""
+        return self._limits
 
     def add(self, new: NewRequest) -> None:
         """Hand a request over. Raises `RequestError` for what can never work."""
@@ -125,7 +132,15 @@ class EngineProcess:
         self._ask(found, lambda ticket: Ask(ticket, query))
         return found
 
-    def _ask(self, found: "Future[Any]", question: Callable[[int], Ask | Explain]) -> None:
+    def reset_prefix_cache(self) -> "Future[bool]":
+        """Forget all cached blocks."""
+        found = Future[bool]()
+        self._ask(found, Reset)
+        return found
+
+    def _ask(
+        self, found: "Future[Any]", question: Callable[[int], Ask | Explain | Reset]
+    ) -> None:
         ticket = next(self._tickets)
         self._asked[ticket] = found
         try:
@@ -212,6 +227,8 @@ class EngineProcess:
                 self._asked.pop(news.ticket).set_result(news.decisions)
             case Listed():
                 self._asked.pop(news.ticket).set_result(news.page)
+            case WasReset():
+                self._asked.pop(news.ticket).set_result(news.done)
             case Died():
                 self._death = news.reason
             case Hello():

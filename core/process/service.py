@@ -24,8 +24,10 @@ from jackfield.core.wire.messages import (
     Explain,
     Explained,
     Listed,
+    Reset,
     Shutdown,
     Start,
+    WasReset,
 )
 
 log = logging.getLogger("jackfield.engine")
@@ -94,6 +96,9 @@ class Service:
             case Ask():
                 page = list_requests(self._engine, command.query)
                 self._channel.send(encode(Listed(command.ticket, page)))
+            case Reset():
+                done = self._engine.reset_prefix_cache()
+                self._channel.send(encode(WasReset(command.ticket, done)))
             case Shutdown():
                 self._shutdown = command
             case Start():

@@ -67,9 +67,11 @@ def encode_request(new: NewRequest, now: float) -> bytes:
     context["labels"] = dict(new.context.labels)
     context["trust"] = str(new.context.trust)
     try:
+        context["cache"] = tuple(new.context.cache)
         checked = msgspec.convert(list(context.values()), Context)
         banned = [list(ids) for ids in new.banned_sequences]
-        return encode(Add(new.id, list(new.prompt), _params(new.params), checked, banned))
+        params = _params(new.params)
+        return encode(Add(new.id, list(new.prompt), params, checked, banned, new.keys))
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(f"the request cannot be sent to the engine: {error}") from error
 
@@ -88,9 +90,11 @@ def request_of(add: Add, now: float) -> NewRequest:
         add.prompt,
         SamplingParams(**add.params),
         RequestContext(
-            context.tenant, context.tier, context.priority, deadline, context.labels, context.trust
+            context.tenant, context.tier, context.priority, deadline, context.labels,
+            context.trust, context.cache,
         ),
         add.banned,
+        add.keys,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jackfield.core.api import FinishReason, Trust
+from jackfield.core.api import CacheHints, FinishReason, Trust
 from jackfield.core.engine.decisions import Decision
 from jackfield.core.engine.listing import Query, RequestPage
 from jackfield.core.engine.messages import Rejection
@@ -32,16 +32,19 @@ class Context(Struct, array_like=True, frozen=True):
     deadline: float | None
     labels: dict[str, str]
     trust: Trust
+    cache: CacheHints
 
 
 class Add(Struct, tag="add", array_like=True, frozen=True):
-    """A request. params: the fields of `SamplingParams` that are not the default."""
+    """A request. params: the fields of `SamplingParams` that are not the default. keys: of the
+    full blocks of the prompt, one after another."""
 
     id: str
     prompt: list[int]
     params: dict[str, Any]
     context: Context
     banned: list[list[int]]
+    keys: bytes
 
 
 class Abort(Struct, tag="abort", array_like=True, frozen=True):
@@ -64,6 +67,12 @@ class Ask(Struct, tag="ask", array_like=True, frozen=True):
 
     ticket: int
     query: Query
+
+
+class Reset(Struct, tag="reset", array_like=True, frozen=True):
+    """Ask to forget all cached blocks. The answer carries the same ticket."""
+
+    ticket: int
 
 
 class Shutdown(Struct, tag="shutdown", array_like=True, frozen=True):
@@ -90,12 +99,16 @@ class Worked(Struct, tag="worked", array_like=True, frozen=True):
 
 
 class Limits(Struct, array_like=True, frozen=True):
-    """What the door checks, so that a front refuses at once what can never work."""
+    """What the door checks, so that a front refuses at once what can never work.
+
+    shares_blocks: whether the front makes keys of blocks.
+    """
 
     vocab_size: int
     max_model_len: int
     pool_tokens: int
     block_size: int
+    shares_blocks: bool = False
 
 
 class Hello(Struct, tag="hello", array_like=True, frozen=True):
@@ -163,6 +176,13 @@ class Listed(Struct, tag="listed", array_like=True, frozen=True):
     page: RequestPage
 
 
+class WasReset(Struct, tag="was_reset", array_like=True, frozen=True):
+    """done: false if blocks are in use, so that nothing was forgotten."""
+
+    ticket: int
+    done: bool
+
+
 class Heartbeat(Struct, tag="heartbeat", array_like=True, frozen=True):
     """Sent at least twice a second, during steps too.
 
@@ -179,7 +199,7 @@ class Died(Struct, tag="died", array_like=True, frozen=True):
     reason: str
 
 
-Command = Start | Add | Abort | Explain | Ask | Shutdown
+Command = Start | Add | Abort | Explain | Ask | Reset | Shutdown
 News = (
     Hello
     | Failed
@@ -190,6 +210,7 @@ News = (
     | Refused
     | Explained
     | Listed
+    | WasReset
     | Heartbeat
     | Died
 )

@@ -13,6 +13,7 @@ import typer
 from jackfield.core.api import ConfigError
 from jackfield.core.inspection import load_config
 from jackfield.server.bench_report import load_table, plan_lines, throughput_table
+from jackfield.server.commands.bench_cache import cache_command
 from jackfield.server.commands.engine_options import EngineArguments, engine_group
 from jackfield.server.commands.options import JsonOption
 from jackfield.server.option_groups import Group, grouped
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jackfield.server.load.result import LoadResult
 
 SHORT_CONTEXT = 4096
-group = typer.Typer(help="Measure throughput, a server, or the time of planning.")
+group = typer.Typer(help="Measure throughput, a server, the time of planning, or the cache.")
 ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="NAME", help="Random weights of this shape, as qwen3-tiny."),
@@ -79,6 +80,7 @@ class Subject(NamedTuple):
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.add_typer(group, name="bench")
+    group.command("cache")(grouped(engine=engine_group())(cache_command))
 
 
 @group.command("throughput")

@@ -102,6 +102,7 @@ ANSWERS: dict[str, Schema] = {
     "/ready": json(entity(status=TEXT)),
     "/version": json(entity(version=TEXT)),
     "/metrics": PLAIN,
+    "/reset_prefix_cache": json(entity(reset=FLAG)),
     "/debug/requests": json(LISTING),
     "/debug/requests/{request_id}": json(DECISIONS),
 }

@@ -12,6 +12,7 @@ from jackfield import __version__
 from jackfield.core.api.errors import JackfieldError
 from jackfield.server.http.backend import Backend
 from jackfield.server.http.body import Body
+from jackfield.server.http.cache_routes import CacheRoutes
 from jackfield.server.http.chat_request import ChatRequest
 from jackfield.server.http.chat_route import ChatRoute
 from jackfield.server.http.completion_request import CompletionRequest
@@ -61,6 +62,7 @@ def _add_posts(app: FastAPI, service: Service) -> None:
     for path, handler, kind in posts:
         body: type[Body] = kind
         app.add_api_route(path, handler, methods=["POST"], openapi_extra=describe_body(body))
+    app.add_api_route("/reset_prefix_cache", CacheRoutes(service).reset, methods=["POST"])
 
 
 def _add_gets(app: FastAPI, service: Service) -> None:

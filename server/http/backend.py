@@ -75,6 +75,9 @@ class Backend(Protocol):
     ) -> "RequestPage":
         """Who is in the engine. state: "running", "waiting" or "parked"."""
 
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""
+
     def metrics(self) -> "Snapshot":
         """The engine's counters and gauges, at once."""
 

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from jackfield.core.api.output import FinishReason
 from jackfield.server.http.backend import PATIENCE, Backend, Patience, trouble
+from jackfield.server.http.cache_numbers import cache_numbers
 from jackfield.server.http.families import Families, Values, by
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ REASONS = tuple(reason.value for reason in FinishReason)
 TOTALS = (
     ("steps", "steps", "Steps that were planned."),
     ("failed_steps", "failed_steps", "Steps that failed, with all their answers."),
+    ("out_of_memory_steps", "out_of_memory_steps", "Of these, for want of memory."),
     ("prompt_tokens", "prefill_tokens", "Known positions that were computed, again or not."),
     ("recomputed_tokens", "recomputed_tokens", "Of these, positions that a preemption lost."),
     ("shared_tokens", "shared_tokens", "Positions that were there when an answer got a seat."),
@@ -57,6 +59,7 @@ class EngineNumbers(Collector):
     def collect(self) -> Iterator[Metric]:
         now, make = self._backend.metrics(), self._families
         yield from self._gauges(now)
+        yield from cache_numbers(make, now.cache)
         for field, name, meaning in TOTALS:
             yield make.counter(name, meaning, getattr(now, field))
         yield from self._counts(now)
@@ -69,7 +72,7 @@ class EngineNumbers(Collector):
         yield make.gauge("requests_running", "Answers that hold a seat.", now.running)
         yield make.gauge("requests_waiting", "Answers in the queue.", now.waiting)
         yield make.gauge("requests_parked", "Answers that wait behind a gate.", now.parked)
-        yield make.gauge("kv_usage", "Share of the KV blocks that are in use.", kv_usage(now))
+        yield make.gauge("kv_usage", "Share of the KV blocks that requests hold.", kv_usage(now))
         yield make.gauge("kv_blocks", "KV blocks of the pool.", now.total_blocks)
         yield make.gauge("engine_up", "1 while the engine works.", up)
         found = cache_facts(self._backend)
@@ -103,9 +106,8 @@ class EngineNumbers(Collector):
 
 
 def kv_usage(now: "Snapshot") -> float:
-    """The share of the pool's blocks that somebody holds, 0 to 1."""
-    used = now.total_blocks - now.free_blocks
-    return used / now.total_blocks if now.total_blocks else 0.0
+    """The share of the pool's blocks that requests hold, 0 to 1; what is only cached is no use."""
+    return now.cache.live / now.total_blocks if now.total_blocks else 0.0
 
 
 def cache_facts(backend: Backend) -> dict[str, str]:
@@ -117,4 +119,6 @@ def cache_facts(backend: Backend) -> dict[str, str]:
         "num_tokens": str(summary.kv_tokens),
         "num_bytes": str(summary.kv_bytes),
         "dtype": summary.dtype,
+        "bytes_per_token": str(summary.kv_bytes_per_token),
+        "encoding": summary.kv_encoding,
     }

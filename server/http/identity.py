@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from jackfield.core.api.cache_hints import CacheHints, checked_hints
 from jackfield.core.api.errors import RequestError
 from jackfield.core.api.identity import Caller
 from jackfield.core.api.request import RequestContext, Trust
@@ -94,6 +95,15 @@ def _are_labels(value: Any) -> bool:
     )
 
 
+def _are_hints(value: Any) -> bool:
+    if not isinstance(value, CacheHints):
+        return False
+    try:
+        return checked_hints(value) is value
+    except RequestError:
+        return False
+
+
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "tenant": _is_text,
     "tier": _is_text,
@@ -101,4 +111,5 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "deadline": _is_deadline,
     "labels": _are_labels,
     "trust": lambda value: isinstance(value, Trust),
+    "cache": _are_hints,
 }

@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from jackfield.core.api.cache_hints import MAX_SALT, CacheHints
 from jackfield.core.api.errors import RequestError
 from jackfield.core.api.sampling import SamplingParams
 from jackfield.server.http.body import Body
+from jackfield.server.http.cache_fields import CacheFields, salted
 
 SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -58,6 +60,8 @@ class RequestFields(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
+    cache: CacheFields | None = None
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT)
     priority: int | None = Field(None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     request_id: str | None = Field(None, min_length=1, max_length=128)
     return_token_ids: bool | None = None
@@ -82,6 +86,11 @@ class RequestFields(Body):
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk that counts the tokens."""
         return self.stream_options is not None and self.stream_options.include_usage is True
+
+    def hints(self, own: CacheHints) -> CacheHints:
+        """What is asked of the KV cache. own: what holds for the caller who says nothing."""
+        found = own if self.cache is None else self.cache.over(own)
+        return found if self.cache_salt is None else salted(found, self.cache_salt)
 
     def check_stream(self) -> None:
         """Raise `RequestError` for what does not go together with a stream, or without one."""

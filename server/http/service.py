@@ -74,8 +74,12 @@ class Service:
         return tokenizer
 
     def context(self, request: Request, fields: "RequestFields") -> RequestContext:
-        """Who asks, and how urgently. A body can neither claim a tenant nor push ahead."""
+        """Who asks, how urgently, and what of the cache.
+
+        A body can neither claim a tenant nor push ahead.
+        """
         context: RequestContext = request.state.context
+        context = context._replace(cache=fields.hints(context.cache))
         if fields.user and USER not in context.labels:
             labels = {**context.labels, USER: fields.user[:LONGEST_USER]}
             context = context._replace(labels=MappingProxyType(labels))

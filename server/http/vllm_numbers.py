@@ -13,6 +13,7 @@ from jackfield.server.http.stopwatch import Waits
 
 if TYPE_CHECKING:
     from jackfield.core.engine.snapshot import Snapshot
+    from jackfield.core.kv.cache_snapshot import CacheSnapshot
 
 ENGINE = "0"
 HISTOGRAMS = (
@@ -33,8 +34,6 @@ HISTOGRAMS = (
 )
 """Name of the distribution, name, meaning."""
 ABSENT = (
-    ("external_prefix_cache_queries", "Always 0."),
-    ("external_prefix_cache_hits", "Always 0."),
     ("mm_cache_queries", "Always 0."),
     ("mm_cache_hits", "Always 0."),
 )
@@ -55,6 +54,7 @@ class VllmNumbers(Collector):
         now = self._backend.metrics()
         yield from self._gauges(now)
         yield from self._tokens(now)
+        yield from self._offloaded(now.cache)
         yield from self._requests(now)
         yield from self._histograms(now)
         for name, meaning in ABSENT:
@@ -76,12 +76,12 @@ class VllmNumbers(Collector):
         yield self._by_engine.gauges("cache_config_info", "The cache.", tuple(facts), values)
 
     def _tokens(self, now: "Snapshot") -> Iterator[Metric]:
-        make = self._families
+        make, cache = self._families, now.cache
         computed, cached = now.computed_prompt_tokens, now.cached_prompt_tokens
         sources = {"local_compute": computed, "local_cache_hit": cached}
         places = ("host", "p2p", "disk", "external_unspecified")
-        yield make.counter("prefix_cache_queries", "Prompt tokens.", computed + cached)
-        yield make.counter("prefix_cache_hits", "Those that were there.", cached)
+        yield make.counter("prefix_cache_queries", "Tokens of new requests.", cache.queried_tokens)
+        yield make.counter("prefix_cache_hits", "Those that were there.", cache.hit_tokens)
         yield make.counter("prompt_tokens", "Prompt tokens.", computed + cached)
         yield make.counters(
             "prompt_tokens_by_source", "Computed, or there already.",
@@ -93,6 +93,22 @@ class VllmNumbers(Collector):
             ("source",), by({"device": cached}, *places),
         )  # fmt: skip
         yield make.counter("generation_tokens", "Tokens of answers.", now.output_tokens)
+
+    def _offloaded(self, now: "CacheSnapshot") -> Iterator[Metric]:
+        make, summary = self._families, self._backend.summary
+        block_bytes = summary.kv_bytes // summary.num_blocks
+        loaded = sum(tier.loaded for tier in now.tiers.values())
+        stored = next((tier.stored for tier in now.tiers.values()), 0)
+        hits = loaded * summary.block_size
+        missed = now.queried_tokens + now.resumed_queried_tokens
+        missed -= now.hit_tokens + now.resumed_hit_tokens
+        asked = missed + hits if now.tiers else 0
+        yield make.counter("external_prefix_cache_queries", "Not on the device.", asked)
+        yield make.counter("external_prefix_cache_hits", "Loaded from a tier.", hits)
+        yield make.counter("kv_offload_load_bytes", "From a tier.", loaded * block_bytes)
+        yield make.counter("kv_offload_store_bytes", "To a tier.", stored * block_bytes)
+        ways = {"CPU_to_GPU": loaded * block_bytes, "GPU_to_CPU": stored * block_bytes}
+        yield make.counters("kv_offload_total_bytes", "Both.", ("transfer_type",), by(ways))
 
     def _requests(self, now: "Snapshot") -> Iterator[Metric]:
         make = self._families
@@ -124,5 +140,5 @@ def _config(backend: Backend) -> dict[str, str]:
         "kv_cache_size_tokens": facts["num_tokens"],
         "kv_cache_memory_bytes": facts["num_bytes"],
         "kv_cache_max_concurrency": str(backend.summary.full_context_concurrency),
-        "cache_dtype": facts["dtype"],
+        "cache_dtype": facts["encoding"].partition(",")[0],
     }

@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncLLM", "RequestContext", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM", "AsyncLLM", "CacheHints", "RequestContext", "RequestOutput", "SamplingParams",
+    "__version__",
+]  # fmt: skip
 
 if TYPE_CHECKING:
-    from jackfield.core.api import RequestContext, SamplingParams
+    from jackfield.core.api import CacheHints, RequestContext, SamplingParams
     from jackfield.core.async_llm import AsyncLLM
     from jackfield.core.front.outputs import RequestOutput
     from jackfield.core.llm import LLM
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "LLM": "jackfield.core.llm",
     "AsyncLLM": "jackfield.core.async_llm",
+    "CacheHints": "jackfield.core.api",
     "RequestContext": "jackfield.core.api",
     "RequestOutput": "jackfield.core.front.outputs",
     "SamplingParams": "jackfield.core.api",

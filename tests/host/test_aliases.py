@@ -31,6 +31,14 @@ def test_plain_aliases() -> None:
     assert config.cache.plugin_tables == {"paged": {"block_size": 32}}
 
 
+@pytest.mark.parametrize("alias", ["kv_cache_memory", "kv_cache_memory_bytes"])
+def test_memory_of_the_cache_has_the_names_of_other_engines(alias: str) -> None:
+    assert configured(**{alias: 2**31}).cache.memory == 2**31
+    assert configured(**{alias: "2GiB"}).cache.memory == 2**31
+    with pytest.raises(ConfigError, match=rf"{alias} sets cache\.memory to 2"):
+        configured(**{alias: 2, "cache.memory": 3})
+
+
 def test_every_plain_alias_means_a_key_that_exists() -> None:
     for section, key, *_ in PLAIN.values():
         fields = type(getattr(Config(), section)).model_fields
@@ -40,18 +48,18 @@ def test_every_plain_alias_means_a_key_that_exists() -> None:
 @pytest.mark.parametrize(
     ("flags", "scheduler", "cache"),
     [
-        ({"scheduling_policy": "fcfs"}, ["fcfs"], ["paged"]),
-        ({"scheduling_policy": "priority"}, ["priority", "fcfs"], ["paged"]),
+        ({"scheduling_policy": "fcfs"}, ["fcfs"], ["paged", "prefix"]),
+        ({"scheduling_policy": "priority"}, ["priority", "fcfs"], ["paged", "prefix"]),
         ({"enable_prefix_caching": True}, ["priority", "fcfs"], ["paged", "prefix"]),
         ({"enable_prefix_caching": False}, ["priority", "fcfs"], ["paged"]),
-        ({"kv_cache_dtype": "auto"}, ["priority", "fcfs"], ["paged"]),
-        ({"kv_cache_dtype": "fp8"}, ["priority", "fcfs"], ["paged", "fp8"]),
+        ({"kv_cache_dtype": "auto"}, ["priority", "fcfs"], ["paged", "prefix"]),
+        ({"kv_cache_dtype": "fp8"}, ["priority", "fcfs"], ["paged", "prefix", "fp8"]),
         (
             {"enable_prefix_caching": True, "swap_space": 2},
             ["priority", "fcfs"],
             ["paged", "prefix", "swap"],
         ),
-        ({"swap_space": 0}, ["priority", "fcfs"], ["paged"]),
+        ({"swap_space": 0}, ["priority", "fcfs"], ["paged", "prefix"]),
     ],
 )
 def test_stack_aliases(flags: dict[str, Any], scheduler: list[str], cache: list[str]) -> None:

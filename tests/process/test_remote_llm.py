@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from jackfield import LLM, RequestOutput, SamplingParams
+from jackfield import LLM, CacheHints, RequestOutput, SamplingParams
 from jackfield.core.api import (
     ContextLengthExceeded,
     EngineStoppedError,
@@ -20,7 +20,11 @@ from jackfield.core.api import (
 )
 from jackfield.core.engine.decisions import Action
 from jackfield.core.engine.messages import NewRequest
+from jackfield.core.kv.keys import block_keys
+from jackfield.core.process import client
 from jackfield.core.remote_llm import RemoteLLM
+from jackfield.core.wire.codec import decode_command, encode_request
+from jackfield.core.wire.messages import Add
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "the cat sat on the mat"
@@ -260,3 +264,31 @@ async def test_two_at_once_and_draining(
         assert output.outputs[0].token_ids == expected
     await closing
     assert (await last(llm, TEXT, GREEDY)).finished
+
+
+async def test_keys_and_hints_cross_and_the_cache_is_reset(
+    llm: RemoteLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are made here; the engine only gets them."""
+    assert llm._process.limits.shares_blocks, "the default stack has an identity"
+    sent: list[NewRequest] = []
+
+    def encoded(new: NewRequest, now: float) -> bytes:
+        sent.append(new)
+        data = encode_request(new, now)
+        add = decode_command(data)
+        assert isinstance(add, Add)
+        assert (add.keys, add.context.cache) == (new.keys, new.context.cache)
+        return data
+
+    monkeypatch.setattr(client, "encode_request", encoded)
+    hints = CacheHints(60.0, True, "salt", 16)
+    ids = list(range(5, 45))
+    await last(llm, ids, GREEDY, cache=hints)
+    assert [(new.keys, new.context.cache) for new in sent] == [(block_keys(ids, 16), hints)]
+    assert await asyncio.wait_for(llm.reset_prefix_cache(), 10) is True
+
+
+async def test_wrong_hints_never_leave_this_process(llm: RemoteLLM) -> None:
+    with pytest.raises(RequestError, match=r"cache\.ttl"):
+        await last(llm, "x", GREEDY, cache={"ttl": 0})

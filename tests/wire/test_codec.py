@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jackfield.core.api import (
+    CacheHints,
     ContextLengthExceeded,
     EngineStoppedError,
     FinishReason,
@@ -28,6 +29,7 @@ from jackfield.core.engine.timings import Timings
 from jackfield.core.histogram import HistogramCounts
 from jackfield.core.host.fingerprint import Identity
 from jackfield.core.host.origin import Layer, Origin
+from jackfield.core.kv.cache_snapshot import CacheSnapshot, TierSnapshot
 from jackfield.core.wire.codec import (
     decode_command,
     decode_news,
@@ -57,8 +59,10 @@ from jackfield.core.wire.messages import (
     Listed,
     News,
     Refused,
+    Reset,
     Shutdown,
     Start,
+    WasReset,
     Worked,
     Working,
 )
@@ -67,9 +71,13 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=8)
 REAL = st.floats(allow_nan=False, allow_infinity=False)
 SNAPSHOT = Snapshot(
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, {"y": 1}, {"admit": {"fcfs": 2}}, 3,
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, {"y": 1}, {"admit": {"fcfs": 2}}, 3,
     {"x": 1}, {"stop": 1}, {}, {"x": 2}, Quantiles(0.1, 0.2, 0.3), Quantiles(),
     {"step_tokens": HistogramCounts([1, 2.5], [3, 4, 5], 6.5)},
+    CacheSnapshot(
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+        {"host": TierSnapshot(1, 2, 3, 4, 5, 6, True)},
+    ),
 )  # fmt: skip
 PARAMS = st.builds(
     SamplingParams,
@@ -88,6 +96,13 @@ PARAMS = st.builds(
     allowed_token_ids=st.none() | IDS.filter(bool),
     bad_words=st.none() | st.lists(TEXT.filter(bool), max_size=3),
 )
+HINTS = st.builds(
+    CacheHints,
+    ttl=st.none() | REAL,
+    pin=st.booleans(),
+    salt=TEXT,
+    shared_prefix_tokens=st.none() | st.integers(0, 2**31 - 1),
+)
 CONTEXTS = st.builds(
     RequestContext,
     tenant=TEXT,
@@ -96,6 +111,7 @@ CONTEXTS = st.builds(
     deadline=st.none() | REAL,
     labels=st.dictionaries(TEXT, TEXT, max_size=3),
     trust=st.sampled_from(Trust),
+    cache=HINTS,
 )
 REQUESTS = st.builds(
     NewRequest,
@@ -104,6 +120,7 @@ REQUESTS = st.builds(
     params=PARAMS,
     context=CONTEXTS,
     banned_sequences=st.lists(IDS, max_size=3),
+    keys=st.binary(max_size=48),
 )
 SCORES = st.builds(
     TokenScore, st.integers(0, 2**31), REAL, st.integers(1, 2**31),
@@ -186,7 +203,8 @@ def test_a_kind_of_text_arrives_as_text() -> None:
 @pytest.mark.parametrize(
     "context",
     [{"priority": 2**70}, {"tenant": 5}, {"labels": {"a": 1}}, {"tier": "\ud800"},
-     {"trust": "root"}],
+     {"trust": "root"}, {"cache": None}, {"cache": CacheHints(salt="\ud800")},
+     {"cache": CacheHints(pin="no")}],  # type: ignore[arg-type]
 )
 def test_what_no_message_can_hold_is_refused(context: dict[str, Any]) -> None:
     new = NewRequest("a", [1], SamplingParams(), RequestContext(**context))
@@ -242,11 +260,12 @@ COMMANDS: list[Command] = [
     Abort("a", 3, FinishReason.STOP),
     Explain(7, "a"),
     Ask(8, Query("waiting", "t", None, 5)),
+    Reset(9),
     Shutdown(True),
 ]
 NEWS: list[News] = [
     Hello(
-        "1.0", "digest", [Identity("kernels", "a", "b:C", "d", "1")], Limits(1, 2, 3, 4),
+        "1.0", "digest", [Identity("kernels", "a", "b:C", "d", "1")], Limits(1, 2, 3, 4, True),
         {"model": "x", "notices": ["y"]}, SNAPSHOT,
     ),
     Failed("ModelNotFound", "gone"),
@@ -255,6 +274,7 @@ NEWS: list[News] = [
     Worked(),
     Explained(7, [Decision(0.5, 3, "a", Action.ADMIT, "it was first", "fcfs", "order", 1)]),
     Listed(8, RequestPage({"waiting": 1}, 0, 3, [ROW])),
+    WasReset(9, True),
     Heartbeat(1.5, SNAPSHOT),
     Died("why"),
 ]  # fmt: skip
