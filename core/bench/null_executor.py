@@ -1,11 +1,12 @@
 """An executor that computes nothing, so that only the scheduler takes time."""
 
 from jackfield.core.engine.steps import Late, StepPlan, StepResult
+from jackfield.core.executors.transfers import NoTransfers
 
 TOKEN = 7
 
 
-class NullExecutor:
+class NullExecutor(NoTransfers):
     """Every sequence samples the same token at once."""
 
     default_overlap = 0
@@ -21,6 +22,3 @@ class NullExecutor:
         """One token for each that was to be sampled."""
         counts = [part.samples for part in ticket.slices]
         return StepResult([TOKEN] * sum(counts), counts)
-
-    def close(self) -> None:
-        """Nothing is held."""

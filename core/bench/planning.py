@@ -5,19 +5,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 from jackfield.core.api import ConfigError, RequestContext, SamplingParams
-from jackfield.core.assemble import contexts, policies
+from jackfield.core.assemble import policies
 from jackfield.core.bench.null_executor import NullExecutor
 from jackfield.core.bench.provenance import stack_names, versions
+from jackfield.core.bench.unloaded import BLOCK_SIZE, unloaded
 from jackfield.core.engine.clock import SystemClock
 from jackfield.core.engine.loop import Engine, EngineSettings
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.planner import Limits
-from jackfield.core.engine.services import Services
 from jackfield.core.host.sources import Resolved
-from jackfield.core.host.stack import build_stack
-from jackfield.core.kv.pool import BlockPool
 
-BLOCK_SIZE = 16
 PROMPT = [1] * 20
 SHORTEST, LONGEST = 50, 150
 CONTEXT = 4096
@@ -116,11 +113,9 @@ def _steps(engine: Engine, arrivals: Arrivals, count: int) -> None:
 def _engine(resolved: Resolved, running: int) -> Engine:
     config = resolved.config
     limits = Limits(max(STEP_TOKENS, running), running, CONTEXT)
-    clock = SystemClock()
-    services = Services()
-    make_context = contexts(config, limits, clock, services, BLOCK_SIZE)
-    stack = build_stack(config, make_context=make_context, origins=resolved.origins)
     blocks = running * -(-(len(PROMPT) + LONGEST) // BLOCK_SIZE + 1)
+    clock = SystemClock()
+    parts = unloaded(resolved, limits, clock, blocks)
     settings = EngineSettings(
         limits,
         vocab_size=CONTEXT,
@@ -131,5 +126,5 @@ def _engine(resolved: Resolved, running: int) -> Engine:
         class_idle_seconds=config.engine.class_idle_seconds,
         max_classes=config.engine.max_classes,
     )
-    pool = BlockPool(blocks, BLOCK_SIZE)
-    return Engine(settings, policies(config, stack, services), pool, NullExecutor(), clock)
+    decided = policies(config, parts.stack, parts.services, parts.guards)
+    return Engine(settings, decided, parts.memory, NullExecutor(), clock)

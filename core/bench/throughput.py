@@ -36,13 +36,15 @@ class Throughput:
     """One run. Planning times in microseconds, step times in milliseconds.
 
     roofline_share: the roofline's seconds of the seconds it took. wave_ms: mean time of a wave,
-    for workloads that have waves. where: model, device, stack, revision, versions.
+    for workloads that have waves. cached_prompt_tokens: that were there already. where: model,
+    device, stack, revision, versions.
     """
 
     workload: str
     run: int
     requests: int
     prompt_tokens: int
+    cached_prompt_tokens: int
     output_tokens: int
     seconds: float
     output_tokens_per_second: float
@@ -111,6 +113,7 @@ def _run(
 ) -> Throughput:
     metrics = llm.assembly.engine.metrics
     steps, preemptions = metrics.steps, metrics.preemptions
+    cached = metrics.cached_prompt_tokens
     metrics.planning.clear()
     metrics.step_times.clear()
     waves = [_wave(llm, workload, params, wave) for wave in workload.waves()]
@@ -120,6 +123,7 @@ def _run(
         run=run,
         requests=len(workload.prompts),
         prompt_tokens=workload.num_prompt_tokens,
+        cached_prompt_tokens=metrics.cached_prompt_tokens - cached,
         output_tokens=outputs,
         seconds=round(seconds, 4),
         output_tokens_per_second=round(outputs / seconds, 2),

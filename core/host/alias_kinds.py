@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from jackfield.core.host.aliases import FIXED, PLAIN
 from jackfield.core.host.config import SECTIONS
 from jackfield.core.host.origin import Key, dotted
+from jackfield.core.host.stack_edits import KV_FORMATS
 
 
 class AliasKind(NamedTuple):
@@ -23,10 +24,12 @@ class AliasKind(NamedTuple):
 
 OTHERS: Mapping[str, AliasKind] = {
     "block_size": AliasKind(int, (), "Sets cache.paged.block_size."),
+    "kv_cache_memory": AliasKind(str, (), "Sets cache.memory."),
+    "kv_cache_memory_bytes": AliasKind(str, (), "Sets cache.memory."),
     "scheduling_policy": AliasKind(str, ("fcfs", "priority"), "Sets scheduler.stack."),
     "enable_prefix_caching": AliasKind(bool, (), "Edits cache.stack: 'prefix' is in it, or not."),
     "kv_cache_dtype": AliasKind(
-        str, ("auto", "fp8", "fp8_e4m3"), "Edits cache.stack: adds 'fp8' to it."
+        str, ("auto", *KV_FORMATS), "Edits cache.stack: adds 'fp8', with this format."
     ),
     "swap_space": AliasKind(float, (), "Edits cache.stack: adds 'swap' with that many GiB."),
 }

@@ -8,9 +8,11 @@ generation_config | the key of `model` (`model` itself: `model.name`) |
 | block_size | `cache.paged.block_size` |
 | num_gpu_blocks_override | `cache.num_blocks` |
 | gpu_memory_utilization | `cache.memory_fraction` |
+| kv_cache_memory, kv_cache_memory_bytes | `cache.memory` |
 | scheduling_policy | `scheduler.stack`: "fcfs" or "priority" |
 | enable_prefix_caching | "prefix" in `cache.stack`, or not |
-| kv_cache_dtype | "fp8" adds "fp8" to `cache.stack`; "auto" says nothing |
+| kv_cache_dtype | "fp8", "fp8_e4m3", "fp8_e5m2" or "int8": "fp8" in `cache.stack`, with that \
+`cache.fp8.format`; "auto" says nothing |
 | swap_space | above 0 adds "swap" to `cache.stack`, with that many GiB |
 | tensor_parallel_size, pipeline_parallel_size | 1 |
 | trust_remote_code | False: no code of a model is ever run |
@@ -46,6 +48,8 @@ PLAIN: Mapping[str, Key] = {
     "block_size": ("cache", "paged", "block_size"),
     "num_gpu_blocks_override": ("cache", "num_blocks"),
     "gpu_memory_utilization": ("cache", "memory_fraction"),
+    "kv_cache_memory": ("cache", "memory"),
+    "kv_cache_memory_bytes": ("cache", "memory"),
 }
 
 

@@ -10,6 +10,7 @@ from jackfield.core.host.origin import Key
 GIB = 2**30
 SCHEDULER: Key = ("scheduler", "stack")
 CACHE: Key = ("cache", "stack")
+KV_FORMATS = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2", "int8": "int8"}
 
 
 class StackEdit(NamedTuple):
@@ -77,12 +78,13 @@ def enable_prefix_caching(value: Any) -> StackEdit:
 
 
 def kv_cache_dtype(value: Any) -> StackEdit | None:
-    """The cache stack with "fp8"; "auto" has no opinion."""
+    """The cache stack with "fp8" and its format; "auto" has no opinion."""
     if value == "auto":
         return None
-    if value in ("fp8", "fp8_e4m3"):
-        return _with("fp8", {})
-    raise ConfigError(f"kv_cache_dtype is {value!r}: should be 'auto', 'fp8' or 'fp8_e4m3'")
+    if isinstance(value, str) and value in KV_FORMATS:
+        return _with("fp8", {("cache", "fp8", "format"): KV_FORMATS[value]})
+    known = ", ".join(map(repr, ("auto", *KV_FORMATS)))
+    raise ConfigError(f"kv_cache_dtype is {value!r}: should be one of {known}")
 
 
 def swap_space(value: Any) -> StackEdit:

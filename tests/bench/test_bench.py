@@ -11,7 +11,6 @@ import torch
 
 from jackfield import LLM, __version__
 from jackfield.core.api import ConfigError, ContextLengthExceeded, EngineStoppedError, LayerGroup
-from jackfield.core.assemble import load_model_class
 from jackfield.core.bench.machine import measure_machine
 from jackfield.core.bench.planning import Crowd, measure_planning
 from jackfield.core.bench.provenance import git_revision
@@ -27,7 +26,9 @@ from jackfield.core.bench.throughput import run_throughput
 from jackfield.core.bench.workloads import Fixed, make_workload
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.host.sources import load_config
+from jackfield.core.host.stack import load_model_class
 from jackfield.core.testing.tiny_model import VOCAB, write_tiny_model
+from jackfield.server.bench_report import throughput_table
 
 CHECKSUMS = {
     "cpu16": "17bc48e684303a44",
@@ -41,10 +42,10 @@ CHECKSUMS = {
 H200 = Machine(bandwidth=4.8e12, flops=790e12)
 FIELDS = {
     "model", "dtype", "device", "threads", "stack", "git_revision", "versions", "workload", "run",
-    "requests", "prompt_tokens", "output_tokens", "seconds", "output_tokens_per_second",
-    "total_tokens_per_second", "wave_ms", "steps", "preemptions", "planning_us_p50",
-    "planning_us_p99", "step_ms_p50", "step_ms_p99", "roofline_share", "roofline_seconds",
-    "bandwidth", "flops", "temperature",
+    "requests", "prompt_tokens", "cached_prompt_tokens", "output_tokens", "seconds",
+    "output_tokens_per_second", "total_tokens_per_second", "wave_ms", "steps", "preemptions",
+    "planning_us_p50", "planning_us_p99", "step_ms_p50", "step_ms_p99", "roofline_share",
+    "roofline_seconds", "bandwidth", "flops", "temperature",
 }  # fmt: skip
 
 
@@ -183,6 +184,16 @@ def test_the_share_uses_the_loaded_models_sizes(llm: LLM) -> None:
     assert run.roofline_seconds == pytest.approx(expected, abs=1e-4)
     assert run.roofline_share == pytest.approx(expected / run.seconds, rel=0.02, abs=1e-4)
     assert run.temperature == 0.0
+
+
+@pytest.mark.usefixtures("quick")
+def test_prompts_that_were_there_are_counted(llm: LLM) -> None:
+    head = list(range(32))
+    workload = make_workload("tokens", largest=VOCAB - 1, fixed=Fixed(3, 40, 2))
+    prompts = [head + prompt[32:] for prompt in workload.prompts]
+    [run] = run_throughput(llm, workload._replace(prompts=prompts))
+    assert run.cached_prompt_tokens == 2 * 32
+    assert "53%" in throughput_table([run])
 
 
 @pytest.mark.usefixtures("quick")
