@@ -8,12 +8,14 @@ from jackfield.core.engine.outcome import Detour
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
+from jackfield.core.kv.load import Later
 
 
 def detour_for(
     request: Request, planner: Planner, caps: Caps, computing: Iterable[Request], patience: float
-) -> Detour | None:
-    """Why the request is set aside rather than admitted now; None = it is not.
+) -> Detour | Later | None:
+    """Why the request is set aside rather than admitted now; None = it is not; Later = nobody is
+    admitted.
 
     It would fit. computing: running requests with known tokens that are not computed yet.
     patience: when it is woken at the latest if somebody else computes what it waits for.
@@ -29,7 +31,7 @@ def detour_for(
         return None
     reserve = caps.reserve_blocks if planner.running else 0
     load = planner.mover.load(chain, planner.pool.num_free - reserve)
-    if load is None:
-        return None
+    if load is None or isinstance(load, Later):
+        return load
     reason = f"{len(load.entries)} blocks of it are loaded"
     return Detour(request, Code.AWAITS_LOAD, reason, load.deadline)

@@ -24,6 +24,7 @@ class Code(StrEnum):
     STEP_LIMITED = "step_limited"
     ADMISSIONS_LIMITED = "admissions_limited"
     MEMORY_SHORT = "memory_short"
+    OTHERS_LOAD = "others_load"
     NOT_CHOSEN = "not_chosen"
     HELD_BACK = "held_back"
     BEHIND = "behind"
@@ -68,6 +69,7 @@ WAITS = {
     Code.STEP_LIMITED: "the step is full: policies have made it smaller",
     Code.ADMISSIONS_LIMITED: "admissions of the step are limited",
     Code.MEMORY_SHORT: "memory is short: who runs takes every block",
+    Code.OTHERS_LOAD: "others load blocks from a tier: as many as may be loaded, or its own",
     Code.NOT_CHOSEN: "the plan hook did not choose it",
     Code.HELD_BACK: "all who wait are held back",
 }

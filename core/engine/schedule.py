@@ -9,7 +9,7 @@ from jackfield.core.engine.decisions import CORE
 from jackfield.core.engine.detours import detour_for
 from jackfield.core.engine.displacement import victims_for
 from jackfield.core.engine.node import Leaf, leaf_of
-from jackfield.core.engine.outcome import Admission, Outcome, Preemption
+from jackfield.core.engine.outcome import Admission, Detour, Outcome, Preemption
 from jackfield.core.engine.plan_builder import StepBuilder
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.reasons import Code
@@ -17,6 +17,7 @@ from jackfield.core.engine.request import Request
 from jackfield.core.engine.standing import worst_first
 from jackfield.core.engine.tree import WaitingTree
 from jackfield.core.engine.valve import Valve
+from jackfield.core.kv.load import Later
 
 PATIENCE = 64
 """Steps in which the hook `plan` may leave the oldest out; the core plans the next one."""
@@ -60,7 +61,7 @@ class Scheduler:
         if self._tree.displaces and self._displace(now, caps, outcome):
             decodes, prompts = self._split()
         self._fill(now, caps, decodes, prompts, outcome, advised=True)
-        if self._planner.is_empty and self._could_run(now):
+        if self._planner.is_empty and not self._awaits_load(outcome) and self._could_run(now):
             outcome.stalled = True
             decodes, prompts = self._split()
             self._fill(now, self._caps, decodes, prompts, outcome, advised=False)
@@ -221,7 +222,13 @@ class Scheduler:
             outcome.waits = self._shortage(caps, request)
             if outcome.waits is not None:
                 break
-            if self._set_aside(now, caps, request, [*prompts, *admitted], outcome):
+            computing, patience = [*prompts, *admitted], now + self._park_timeout
+            detour = detour_for(request, self._planner, caps, computing, patience)
+            if isinstance(detour, Later):
+                outcome.waits = Code.OTHERS_LOAD
+                break
+            if detour is not None:
+                self._set_aside(detour, outcome)
                 continue
             self._take(request, by, outcome)
             admitted.append(request)
@@ -235,23 +242,11 @@ class Scheduler:
             shortage = caps.shortage(self._planner, request)
         return shortage
 
-    def _set_aside(
-        self,
-        now: float,
-        caps: Caps,
-        request: Request,
-        computing: list[Request],
-        outcome: Outcome,
-    ) -> bool:
-        """Whether the request waits for content that is under way, outside the queue."""
-        patience = now + self._park_timeout
-        detour = detour_for(request, self._planner, caps, computing, patience)
-        if detour is None:
-            return False
-        self._tree.remove(request)
-        self._valve.remove(request)
+    def _set_aside(self, detour: Detour, outcome: Outcome) -> None:
+        """The request waits for content that is under way, outside the queue."""
+        self._tree.remove(detour.request)
+        self._valve.remove(detour.request)
         outcome.detours.append(detour)
-        return True
 
     def _next(self, now: float, advised: bool) -> tuple[Request | None, Code]:
         if not advised:
@@ -331,6 +326,9 @@ class Scheduler:
             outcome.recomputed += request.again(length)
             self._planner.grant(request, length)
             room.tokens -= length
+
+    def _awaits_load(self, outcome: Outcome) -> bool:
+        return outcome.waits is Code.OTHERS_LOAD and not self._planner.running
 
     def _could_run(self, now: float) -> bool:
         decodes, prompts = self._split()

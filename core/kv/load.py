@@ -1,7 +1,19 @@
 """One request's blocks on their way up from a tier."""
 
+from enum import Enum
+
 from jackfield.core.kv.entry import Entry
 from jackfield.core.kv.request_chain import RequestChain
+
+
+class Later(Enum):
+    """Why nothing is loaded now, although it should be.
+
+    FULL: others fill as much of the pool as may be filled. SHARED: others load the same.
+    """
+
+    FULL = "others load as much as may be loaded at a time"
+    SHARED = "others load the same"
 
 
 class Load:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jackfield.core.kv.block_cache import BlockCache
 from jackfield.core.kv.entry import Entry
-from jackfield.core.kv.load import Load
+from jackfield.core.kv.load import Later, Load
 from jackfield.core.kv.order_book import OrderBook
 from jackfield.core.kv.request_chain import RequestChain
 from jackfield.core.kv.tier import Tier
@@ -17,7 +17,8 @@ UNKNOWN = -1.0
 
 
 class LoaderSettings(NamedTuple):
-    """most_blocks: of the pool that may be filled for requests that wait. timeout: seconds."""
+    """most_blocks: of the pool that may be filled for requests that wait, unless it is only one.
+    timeout: seconds."""
 
     most_blocks: int
     timeout: float
@@ -46,7 +47,7 @@ class Loader:
         self._num_loading = 0
         self._seconds = dict.fromkeys(cache.residency.tiers, UNKNOWN)
 
-    def load(self, chain: RequestChain, most_blocks: int) -> Load | None:
+    def load(self, chain: RequestChain, most_blocks: int) -> Load | Later | None:
         """Begin to load what a tier holds of the chain behind the device's part; None if there is
         nothing, no room, or if computing it again is faster.
 
@@ -60,9 +61,10 @@ class Loader:
             return load if load.pending and not chain.recomputes else None
         found = self._cache.find(chain)
         first = self._cache.on_device(chain)
-        most_blocks -= self._cache.num_idle(found[:first])
-        room = min(most_blocks, self._settings.most_blocks - self._num_loading)
-        wanted = found[first : first + max(room, 0)]
+        if first < len(found) and found[first].loading:
+            return Later.SHARED
+        room = max(most_blocks - self._cache.num_idle(found[:first]), 0)
+        wanted = found[first : first + room]
         wanted = wanted[: self._readable(wanted)]
         if not wanted:
             return None
@@ -71,7 +73,13 @@ class Loader:
             self._cache.metrics.not_loaded += 1
             self._doubt(wanted)
             return None
-        return self._begin(chain, found[:first], wanted)
+        if self._is_full(len(wanted)):
+            self.revoke(chain)  # or those whose turn comes later would keep this one out
+        return Later.FULL if self._is_full(len(wanted)) else self._begin(chain, found[:first], wanted)
+
+    def _is_full(self, count: int) -> bool:
+        """Whether so many blocks more are too many; one load is never too large."""
+        return bool(self._loads) and self._num_loading + count > self._settings.most_blocks
 
     def _readable(self, entries: Sequence[Entry]) -> int:
         for index, entry in enumerate(entries):
@@ -174,7 +182,8 @@ class Loader:
         """How often loads count on each entry, by its id. Raises `AssertionError`."""
         loading = sum(len(load.entries) for load in self._loads.values())
         limit = self._settings.most_blocks
-        assert loading == self._num_loading <= limit, "too much is being loaded"
+        assert loading == self._num_loading, "what is being loaded is counted wrong"
+        assert loading <= limit or len(self._loads) == 1, "too much is being loaded"
         held: dict[int, int] = {}
         for load in self._loads.values():
             for entry in load.held:

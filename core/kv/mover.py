@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jackfield.core.kv.block_cache import BlockCache
 from jackfield.core.kv.entry import NO_BLOCK, Entry
-from jackfield.core.kv.load import Load
+from jackfield.core.kv.load import Later, Load
 from jackfield.core.kv.loader import Loader, LoaderSettings
 from jackfield.core.kv.move_policy import MovePolicy, TierPair, view_of
 from jackfield.core.kv.order_book import OrderBook, Pending
@@ -63,7 +63,7 @@ class Mover:
 
     # -- loads
 
-    def load(self, chain: RequestChain, most_blocks: int) -> Load | None:
+    def load(self, chain: RequestChain, most_blocks: int) -> Load | Later | None:
         """See `Loader`."""
         return self._loader.load(chain, most_blocks)
 

@@ -71,7 +71,8 @@ class EvictionOrder:
     def leaving(self) -> Iterator[None]:
         """Many entries leave at once, and others become evictable by that: they are told of in
         one go. Nothing else happens meanwhile."""
-        self._removed = removed = []
+        removed: list[int] = []
+        self._removed = removed
         yield
         self._removed, allowed = None, self._allowed
         self._allowed = []

@@ -28,10 +28,10 @@ from jackfield.core.testing.cache import check_cache
 from jackfield.core.testing.cache_hostile import Finds
 from jackfield.core.testing.cache_laws import cache_laws_of, live
 from jackfield.core.testing.eviction_hostile import hostile_evictors
+from jackfield.core.testing.faulty_stores import MemoryStore
 from jackfield.core.testing.index_hostile import HOSTILE
 from jackfield.core.testing.memory import CacheKit
 from jackfield.core.testing.tier_laws import MakeStore
-from jackfield.plugins.cache.swap.host_store import HostStore
 
 Patch = pytest.MonkeyPatch
 TIERS = (TierSpec("host", 6), TierSpec("disk", 9))
@@ -54,7 +54,7 @@ def encodes(**fields: Any) -> Callable[[KvSpec], Any]:
 
 
 def brings(tiers: Any = TIERS[:1], store: Any = None, move: Any = None) -> dict[str, Any]:
-    opens: MakeStore = store or HostStore
+    opens: MakeStore = store or (lambda space: MemoryStore())
     return {
         "tiers": lambda block_bytes: tiers,
         "store": lambda name, space: opens(space) if name == "host" else None,
@@ -66,12 +66,12 @@ def _fitting(view: Any, budget: int) -> list[Move]:
     return [Move(one.block) for one in view.candidates[: budget // view.block_bytes]]
 
 
-class Spoils(HostStore):
+class Spoils(MemoryStore):
     """Forgets a byte."""
 
     def put(self, slot: int, data_B: Any) -> None:
         super().put(slot, data_B)
-        self._rows[slot, 0] = 0
+        self.slots[slot][0] = 0
 
 
 GOOD = [
@@ -103,8 +103,8 @@ WRONG = [
     (TIER, brings(tiers=[TierSpec("host", 0)]), r"M9: Mine.tiers gave 0 slots"),
     (TIER, brings(tiers=[TierSpec("device", 1)]), r"the name 'device'"),
     (TIER, brings(tiers=[TierSpec("host", 1), TierSpec("host", 2)]), r"names a tier twice"),
-    (TIER, brings(store=Spoils), r"slot \d+ is not its own"),
-    (TIER, brings() | {"store": lambda name, space: HostStore(space)}, r"does not bring"),
+    (TIER, brings(store=lambda space: Spoils()), r"slot \d+ is not its own"),
+    (TIER, brings() | {"store": lambda name, space: MemoryStore()}, r"does not bring"),
     (TIER, brings(tiers=[TierSpec("tape", 1)]), r"does not open its tier 'tape'"),
     (TIER, brings(move=lambda view, budget: None), r"E9: Mine.move gave None"),
     (TIER, brings(move=lambda view, budget: [Move(10**6)]), r"E9: .* which are no candidates"),

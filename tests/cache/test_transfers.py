@@ -77,7 +77,7 @@ class Rig:
             self.transfers.await_transfer(PATIENCE)
             told = self.transfers.transferred()
             assert told, f"{len(found)} of {count} transfers ended"
-            found.update(told)
+            found.update((end.number, end.error) for end in told)
         assert len(found) == count
         return found
 

@@ -1,4 +1,4 @@
-"""A real model under every cache stack: what is kept, found, moved or lost never shows in an answer.
+"""A real model under every cache stack: what is kept, moved or lost never shows in an answer.
 
 The pools are so small that most requests are preempted, and the tiers so that blocks are moved all
 the time.
