@@ -75,7 +75,9 @@ class Loader:
             return None
         if self._is_full(len(wanted)):
             self.revoke(chain)  # or those whose turn comes later would keep this one out
-        return Later.FULL if self._is_full(len(wanted)) else self._begin(chain, found[:first], wanted)
+        if self._is_full(len(wanted)):
+            return Later.FULL
+        return self._begin(chain, found[:first], wanted)
 
     def _is_full(self, count: int) -> bool:
         """Whether so many blocks more are too many; one load is never too large."""

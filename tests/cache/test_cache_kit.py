@@ -40,7 +40,7 @@ def crowded() -> CacheKit:
 
 
 def lives(kit: Callable[[], CacheKit] = crowded) -> None:
-    for seed in range(3 * len(MOODS)):
+    for seed in range(8 * len(MOODS)):
         live(kit, seed, overlap=seed % 3, steps=80)
 
 
@@ -179,7 +179,7 @@ BROKEN = [
     ("M3", evicts_what_is_held, r"anchors, not|idle, counted"),
     ("M4", writes_on_shared_blocks, r"M4: |of several tables"),
     ("M5", forgets_tenants, r"M5: |share a block and may not"),
-    ("M6", finds_one_token_too_many, r"M5: |M6: |never written|"),
+    ("M6", finds_one_token_too_many, r"M6: "),
     ("M7", reads_what_is_being_filled, r"which transfer \d+ \(load\) fills|M7|should be"),
     ("M7", believes_failed_loads, r"is recorded with|nothing sensible|reads the empty slot"),
     ("M9", fills_more_slots_than_there_are, r"names slot \d+ of \d+|over its capacity"),
