@@ -33,7 +33,7 @@ def swap(**settings: Any) -> Swap:
 
 def test_memory_and_disk_are_cut_into_blocks() -> None:
     plugin = swap(memory="10 MiB", disk="1GiB")
-    assert plugin.tiers(3 * MIB) == [TierSpec("host", 3, False), TierSpec("disk", 341, checked=False)]
+    assert plugin.tiers(3 * MIB) == [TierSpec("host", 3, False), TierSpec("disk", 341, False)]
     assert swap(memory=3 * MIB).tiers(3 * MIB) == [TierSpec("host", 1, False)]
     assert swap().tiers(MIB) == [TierSpec("host", 4096, False)]
     assert swap(checked=True).tiers(MIB) == [TierSpec("host", 4096)]

