@@ -22,7 +22,7 @@ COMMANDS = (
     Command("serve", "Answer clients of OpenAI's API over HTTP."),
     Command("generate", "Answer one prompt."),
     Command("chat", "Talk with a model, which remembers the conversation."),
-    Command("bench", "Measure throughput, a server, the time of planning, or the cache."),
+    Command("bench", "Measure throughput, a server, planning or the cache."),
     Command("eval", "Compare the answers of two configurations."),
     Command("explain", "Tell why requests of a running server wait, or took their time."),
     Command("plugins", "List the installed plugins, or check them."),

@@ -17,7 +17,7 @@ from jackfield.core.kv.oldest_first import OldestFirst
 from jackfield.core.kv.pool import BlockPool
 
 FAULT_LIMIT = 3
-BUDGET = 1.0
+BUDGET = 30.0
 
 
 class EveryMove:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jackfield.server.load.result import LoadResult
 
 SHORT_CONTEXT = 4096
-group = typer.Typer(help="Measure throughput, a server, the time of planning, or the cache.")
+group = typer.Typer(help="Measure throughput, a server, planning or the cache.")
 ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="NAME", help="Random weights of this shape, as qwen3-tiny."),

@@ -72,11 +72,11 @@ def test_hits_of_a_first_seat_and_blocks_that_are_evicted() -> None:
     assert found.contents == found.cached == 15
 
 
-def with_tier(pace: Pace, clock: ManualClock) -> Engine:
-    """After a request whose three blocks are copied to a tier of eight slots at that pace."""
+def with_tier(pace: Pace, clock: ManualClock, num_slots: int = 8) -> Engine:
+    """After a request whose three blocks are copied to a tier of so many slots at that pace."""
     tiers = FakeTiers(FakeMemory(SIZES.block_size), pace, clock=clock)
     executor = FakeExecutor(SIZES.block_size, VOCAB, tiers=tiers)
-    kit = CacheKit(plugins=(Index(), EveryMove()), tiers=(TierSpec("host", 8),))
+    kit = CacheKit(plugins=(Index(), EveryMove()), tiers=(TierSpec("host", num_slots),))
     settings = CacheSettings(transfer_timeout=5.0)
     engine = make_engine(SIZES, executor=executor, clock=clock, cache=kit, cache_settings=settings)
     engine.add(request("a", range(10), SHORT))
@@ -94,7 +94,7 @@ def test_a_tier_has_what_was_stored() -> None:
 
 
 def test_what_was_given_up_is_loaded() -> None:
-    engine = with_tier(AtOnce(), ManualClock())
+    engine = with_tier(AtOnce(), ManualClock(), num_slots=32)
     engine.add(request("b", range(100, 160), SHORT))
     run(engine)
     engine.add(request("c", range(10), SHORT))

@@ -22,8 +22,10 @@ from jackfield.core.executors import loading
 from jackfield.core.executors.profile import profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed, largest_steps
+from jackfield.core.executors.tiers import NO_TIERS, TierHooks
 from jackfield.core.host.discover import Found
 from jackfield.core.host.manager import Implementation, Manager
+from jackfield.core.kv.copier import SCRATCH_BYTES
 from jackfield.core.testing.tiny_model import write_tiny_model
 
 LARGEST = BatchLimits(64, 4, 8)
@@ -129,13 +131,19 @@ def test_a_gpu_is_measured_and_what_plugins_declare_is_added(
     monkeypatch.setattr(loading, "profile", measure)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     hooks = [Implementation("a", lambda limits: 20), Implementation("b", lambda limits: 3)]
-    order: Any = SimpleNamespace(device=torch.device("cuda", 0), block_size=16, scratch_hooks=hooks)
+    order: Any = SimpleNamespace(
+        device=torch.device("cuda", 0), block_size=16, scratch_hooks=hooks, tier_hooks=NO_TIERS
+    )
 
     def workspace(limits: BatchLimits) -> int:
         assert limits == BatchLimits(64, 4, 7)
         return 500
 
-    assert loading._scratch(order, Limits(64, 4, 100), workspace, lambda blocks: None) == 1523
+    limits = Limits(64, 4, 100)
+    assert loading._scratch(order, limits, workspace, lambda blocks: None) == 1523
+    order.tier_hooks = TierHooks(tiers=hooks)
+    copies = loading._scratch(order, limits, workspace, lambda blocks: None) - 1523
+    assert copies == SCRATCH_BYTES > 0
 
 
 class PerToken:

@@ -53,7 +53,10 @@ def test_a_chat_and_its_stream_say_the_same(site: Any) -> None:
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == choice.message.content
     assert [c.choices[0].finish_reason for c in chunks[:-1]][-1] == "length"
-    assert (chunks[-1].choices, chunks[-1].usage) == ([], whole.usage)
+    usage = chunks[-1].usage
+    details = usage.prompt_tokens_details
+    assert chunks[-1].choices == [] and usage.total_tokens == whole.usage.total_tokens
+    assert details.cached_tokens == 16  # a block of them
     assert len({chunk.id for chunk in chunks}) == 1
 
 
