@@ -1,9 +1,7 @@
 """Whether the next of the queue had better wait a little, for content that is under way."""
 
-from collections.abc import Iterable
-
 from jackfield.core.engine.caps import Caps
-from jackfield.core.engine.followers import leader_for
+from jackfield.core.engine.followers import Computing, leader_for
 from jackfield.core.engine.outcome import Detour
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.reasons import Code
@@ -12,13 +10,12 @@ from jackfield.core.kv.load import Later
 
 
 def detour_for(
-    request: Request, planner: Planner, caps: Caps, computing: Iterable[Request], patience: float
+    request: Request, planner: Planner, caps: Caps, computing: Computing, patience: float
 ) -> Detour | Later | None:
     """Why the request is set aside rather than admitted now; None = it is not; Later = nobody is
     admitted.
 
-    It would fit. computing: running requests with known tokens that are not computed yet.
-    patience: when it is woken at the latest if somebody else computes what it waits for.
+    It would fit. patience: when it is woken at the latest if somebody else computes what it needs.
     """
     chain = request.chain
     if chain is None:

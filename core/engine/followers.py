@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jackfield.core.engine.planner import Planner
 from jackfield.core.engine.request import Request
+from jackfield.core.kv.request_chain import RequestChain
 
 WORTH_WAITING = 64
 """Tokens that are worth a step's wait, however long the prompt is; or else half of it."""
@@ -17,11 +18,27 @@ class Leader(NamedTuple):
     num_tokens: int
 
 
-def leader_for(request: Request, planner: Planner, computing: Iterable[Request]) -> Leader | None:
-    """Whom a request should rather wait for than compute the same; None = nobody.
+class Computing:
+    """Running requests with known tokens that are not computed yet, by their first block."""
 
-    computing: running requests with known tokens that are not computed yet.
-    """
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._by_head: dict[bytes, list[Request]] = {}
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: Request) -> None:
+        """One more; it has just got its seat."""
+        chain = request.chain
+        if chain is not None and chain.head:
+            self._by_head.setdefault(chain.head, []).append(request)
+
+    def beginning_like(self, chain: RequestChain) -> list[Request]:
+        """Those whose first block is the same."""
+        return self._by_head.get(chain.head, [])
+
+
+def leader_for(request: Request, planner: Planner, computing: Computing) -> Leader | None:
+    """Whom a request should rather wait for than compute the same; None = nobody."""
     chain, size = request.chain, planner.pool.block_size
     if chain is None or not planner.cache.shares:
         return None
@@ -29,8 +46,9 @@ def leader_for(request: Request, planner: Planner, computing: Iterable[Request])
         return None
     most = (request.total - 1) // size
     best: Leader | None = None
-    for other in computing:
-        if other.chain is None or other.chain.closed or other.chain.tainted:
+    for other in computing.beginning_like(chain):
+        assert other.chain is not None
+        if other.chain.closed or other.chain.tainted:
             continue
         end = min(chain.common_blocks(other.chain), most) * size
         if end > other.computed and (best is None or end > best.num_tokens):

@@ -8,6 +8,7 @@ from jackfield.core.engine.caps import UNLIMITED, Caps, Room, admission_limit
 from jackfield.core.engine.decisions import CORE
 from jackfield.core.engine.detours import detour_for
 from jackfield.core.engine.displacement import victims_for
+from jackfield.core.engine.followers import Computing
 from jackfield.core.engine.node import Leaf, leaf_of
 from jackfield.core.engine.outcome import Admission, Detour, Outcome, Preemption
 from jackfield.core.engine.plan_builder import StepBuilder
@@ -210,6 +211,7 @@ class Scheduler:
         prompts: list[Request],
     ) -> list[Request]:
         admitted: list[Request] = []
+        computing = Computing(prompts)
         tokens, seats = left.tokens, len(outcome.admitted)
         while self._tree:
             outcome.waits = admission_limit(self._planner, caps, left, tokens, len(admitted), seats)
@@ -222,7 +224,7 @@ class Scheduler:
             outcome.waits = self._shortage(caps, request)
             if outcome.waits is not None:
                 break
-            computing, patience = [*prompts, *admitted], now + self._park_timeout
+            patience = now + self._park_timeout
             detour = detour_for(request, self._planner, caps, computing, patience)
             if isinstance(detour, Later):
                 outcome.waits = Code.OTHERS_LOAD
@@ -232,6 +234,7 @@ class Scheduler:
                 continue
             self._take(request, by, outcome)
             admitted.append(request)
+            computing.add(request)
             tokens -= request.need
         return admitted
 

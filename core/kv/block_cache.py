@@ -150,6 +150,7 @@ class BlockCache:
             return
         known = self.finder.match(chain, index, parent)[: end - index]
         attached: list[Entry] = []
+        created: list[Entry] = []
         is_own = True
         for entry in [*known, *[None] * (end - index - len(known))]:
             block = blocks[index]
@@ -164,7 +165,10 @@ class BlockCache:
                 # one after blocks of their own.
                 if not (is_own or self._alone(block)):
                     break
-                parent = entry or self._create(chain, index, parent)
+                if entry is None:
+                    entry = self._create(chain, index, parent)
+                    created.append(entry)
+                parent = entry
                 parent.step = step
                 self._attach(parent, block, attached)
             elif last:
@@ -174,6 +178,9 @@ class BlockCache:
                 break
             chain.entries.append(parent)
             index += 1
+        if created:
+            self.finder.add(created)
+            self.metrics.published += len(created)
         if attached:
             self.residency.known(attached)
 
@@ -182,10 +189,7 @@ class BlockCache:
 
     def _create(self, chain: RequestChain, index: int, parent: Entry | None) -> Entry:
         space, key, tokens = chain.space(index), chain.view.key(index), chain.tokens(index)
-        entry = Entry(self.finder.number(), parent, space, key, tokens)
-        self.finder.add(entry)
-        self.metrics.published += 1
-        return entry
+        return Entry(self.finder.number(), parent, space, key, tokens)
 
     def _attach(self, entry: Entry, block: int, attached: list[Entry]) -> None:
         self.residency.attach(entry, block)

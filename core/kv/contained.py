@@ -1,6 +1,6 @@
 """How the cache calls plugins: through a guard that the engine hands to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +28,9 @@ class Containment(Protocol):
 
     def call(self, default: T, hook: Callable[..., Any], *arguments: Any) -> T | Any:
         """The answer, or `default` if it raises."""
+
+    def each(self, hook: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
+        """Make many short calls whose answers do not matter."""
 
     def fault(self, what: str) -> None:
         """Charge one fault."""

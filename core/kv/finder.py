@@ -63,12 +63,19 @@ class Finder:
         self._next += 1
         return self._next
 
-    def add(self, entry: Entry) -> None:
-        """The entry can be found from now on."""
-        self.entries[entry.id] = entry
+    def add(self, entries: Sequence[Entry]) -> None:
+        """These entries can be found from now on; parents come before what builds on them."""
+        plain = self._use_plain()
+        self.entries.update((entry.id, entry) for entry in entries)
         self.epoch += 1
-        parent = None if entry.parent is None else entry.parent.id
-        self._tell("insert", entry.id, parent, entry.space, entry.key, entry.tokens)
+        places = [_place(entry) for entry in entries]
+        if plain:
+            assert self._plain is not None
+            for place in places:
+                self._plain.insert(*place)
+        elif self._index is not None:
+            assert self._guard is not None
+            self._guard.each(self._index.insert, places)
 
     def remove(self, entry: Entry) -> None:
         """The entry is gone; nothing builds on it."""
@@ -89,8 +96,7 @@ class Finder:
         if self._plain is None and self._guard is not None and self._guard.off:
             self._plain = PlainIndex(self._block_size)
             for entry in sorted(self.entries.values(), key=lambda one: one.depth):
-                parent = None if entry.parent is None else entry.parent.id
-                self._plain.insert(entry.id, parent, entry.space, entry.key, entry.tokens)
+                self._plain.insert(*_place(entry))
         return self._plain is not None
 
     def match(self, chain: RequestChain, start: int, parent: Entry | None) -> list[Entry]:
@@ -129,6 +135,12 @@ class Finder:
             parent = entry
             index += 1
         return found
+
+
+def _place(entry: Entry) -> tuple[int, int | None, bytes, bytes, bytes]:
+    """What an index is told of it."""
+    parent = None if entry.parent is None else entry.parent.id
+    return (entry.id, parent, entry.space, entry.key, entry.tokens)
 
 
 def _index(answer: Any) -> BlockIndex:

@@ -14,13 +14,15 @@ class RequestChain:
     it. found: the entries that hold its content, from the start on and without a gap, as they were
     at `epoch`. leased: what a preempted request waits to go on with. closed: further blocks are
     not published while it runs, since somebody else has published the same. tainted: its blocks
-    may hold something else than its tokens. num_offered: of entries, that are copied to the tier
-    below, or were. recomputes: it does not wait for a tier again.
+    may hold something else than its tokens. head: space and key of the first block of its prompt;
+    b"" = it has none. num_offered: of entries, that are copied to the tier below, or were.
+    recomputes: it does not wait for a tier again.
     """
 
     __slots__ = (
         "_data", "_keys", "_view", "block_size", "closed", "copied", "entries", "epoch", "found",
-        "hints", "is_leased", "leased", "num_offered", "owner", "recomputes", "spaces", "tainted",
+        "head", "hints", "is_leased", "leased", "num_offered", "owner", "recomputes", "spaces",
+        "tainted",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +52,7 @@ class RequestChain:
         expected = len(prompt) // block_size * KEY_BYTES
         self._keys = keys if len(keys) == expected else block_keys(prompt, block_size)
         self._view = Chain(self._keys, self._data, spaces)
+        self.head = spaces[0][1] + self._keys[:KEY_BYTES] if self._keys else b""
 
     @property
     def num_tokens(self) -> int:
