@@ -144,7 +144,7 @@ class _SideStream:
     """On a GPU: a stream beside that of the steps, and a buffer between pool and host.
 
     The stream waits for the mark, so that what a step still writes is never read, nor what it
-    still reads overwritten (fault B081). One batch at a time: all share the way to the host.
+    still reads overwritten. One batch at a time: all share the way to the host.
     """
 
     def __init__(self, device: torch.device, copier: BlockCopier) -> None:

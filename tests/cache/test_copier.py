@@ -168,7 +168,7 @@ def test_copies_work_in_any_thread_mode() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", [torch_layout(torch.bfloat16), odd_layout(torch.float32)])
 def test_on_a_gpu_copies_wait_for_the_steps_before_them(layout: KvLayout) -> None:
-    """What a slow step writes is stored, and what it reads is not loaded over (fault B081)."""
+    """What a slow step writes is stored, and what it reads is not loaded over."""
     device, source = torch.device("cuda"), pool([layout])
     layers = [empty(layout, device) for _ in source]
     copier, expected = BlockCopier(layers, device), contents(source)

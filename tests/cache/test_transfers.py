@@ -445,7 +445,7 @@ def test_a_tier_with_too_many_orders_refuses_more(
 
 
 def test_ten_thousand_blocks_come_and_go_in_the_same_memory(rig: Rig) -> None:
-    """Fault B085: nothing that a transfer needs outlives it."""
+    """Nothing that a transfer needs outlives it."""
 
     def cycle() -> None:
         down = [rig.order(STORE, "host", slot, slot) for slot in range(NUM_BLOCKS)]
