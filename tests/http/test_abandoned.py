@@ -57,7 +57,7 @@ class Abandoned:
         self.answers += n
         body = {
             **LONG, "request_id": name, "n": n, "stream": self._random.random() < 0.5,
-            "prompt": [70] * self._random.choice((2, 20, 50)),
+            "prompt": [3 + self._sent % 250] * self._random.choice((2, 20, 50)),
         }  # fmt: skip
         path = "/v1/completions"
         connection = crowd.enter_context(self.site.raw(path, json.dumps(body).encode()))
