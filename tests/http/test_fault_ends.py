@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -159,9 +160,10 @@ def test_answers_end_one_by_one(site: Any) -> None:
 def test_tokens_are_counted_once_at_the_end_of_a_stream(site: Any, path: str, n: int) -> None:
     body = {"n": n, "max_tokens": 8, "ignore_eos": True, "temperature": 0}
     body |= {"messages": TALK} if path == CHAT else {"prompt": "the cat"}
-    *chunks, last = site.events(path, **body, stream_options={"include_usage": True})
+    first, second = ({**body, "cache_salt": uuid4().hex} for _ in range(2))
+    *chunks, last = site.events(path, **first, stream_options={"include_usage": True})
     assert [chunk["usage"] for chunk in chunks] == [None] * len(chunks)
-    assert last["choices"] == [] and last["usage"] == site.post(path, **body).json()["usage"]
+    assert last["choices"] == [] and last["usage"] == site.post(path, **second).json()["usage"]
     assert last["usage"]["completion_tokens"] == 8 * n
     for options in ({}, {"stream_options": {"include_usage": False}}):
         assert all("usage" not in chunk for chunk in site.events(path, **body, **options))
