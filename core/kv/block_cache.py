@@ -1,6 +1,7 @@
 """The cache of blocks: what requests publish, find, hold and let go."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -80,27 +81,14 @@ class BlockCache:
         """How many of the found entries, from the start on, are on the device."""
         found = self.find(chain)
         # Whoever is on the device builds on what is, so that bisection finds the border.
-        low, high = 0, len(found)
-        while low < high:
-            middle = (low + high) // 2
-            if found[middle].block != NO_BLOCK:
-                low = middle + 1
-            else:
-                high = middle
+        count = bisect_left(found, True, key=lambda entry: entry.block == NO_BLOCK)
         if self.residency.num_loading:
-            return next((i for i in range(low) if found[i].loading), low)
-        return low
+            return next((i for i in range(count) if found[i].loading), count)
+        return count
 
     def num_idle(self, entries: Sequence[Entry]) -> int:
         """How many entries of one chain nobody holds; these are its last ones."""
-        low, high = 0, len(entries)
-        while low < high:
-            middle = (low + high) // 2
-            if entries[middle].anchors:
-                low = middle + 1
-            else:
-                high = middle
-        return len(entries) - low
+        return len(entries) - bisect_left(entries, True, key=lambda entry: not entry.anchors)
 
     # -- holding
 
@@ -239,11 +227,15 @@ class BlockCache:
             if self._apply(entry, keep):
                 changed.append(entry)
         if changed:
-            self.residency.order.update([one for one in changed if one.block != NO_BLOCK], self.now)
-            for name, tier in self.residency.tiers.items():
-                there = [entry for entry in changed if name in entry.slots]
-                if there:
-                    tier.order.update(there, self.now)
+            self._tell_changed(changed)
+
+    def _tell_changed(self, entries: Sequence[Entry]) -> None:
+        """What is kept of these entries has changed, in every tier that holds them."""
+        self.residency.order.update([one for one in entries if one.block != NO_BLOCK], self.now)
+        for name, tier in self.residency.tiers.items():
+            there = [entry for entry in entries if name in entry.slots]
+            if there:
+                tier.order.update(there, self.now)
 
     def _apply(self, entry: Entry, keep: Keep) -> bool:
         before = (entry.pinned, entry.priority, entry.expires)
@@ -269,7 +261,7 @@ class BlockCache:
         for entry in reversed(entries):
             if entry.dead:
                 continue
-            if entry.anchors or entry.leases or entry.first_child is not None:
+            if entry.is_needed:
                 return
             self.residency.kill(entry)
 
@@ -277,7 +269,6 @@ class BlockCache:
         chain.found = list(entries)
         chain.leased = entries
         chain.epoch = -1
-        chain.is_leased = True
         chain.recomputes = False
         self.leased[chain] = None
         for entry in entries:
@@ -286,9 +277,8 @@ class BlockCache:
 
     def end_lease(self, chain: RequestChain) -> None:
         """The request holds what it waited for, or does not want it any more."""
-        if not chain.is_leased:
+        if chain not in self.leased:
             return
-        chain.is_leased = False
         del self.leased[chain]
         for entry in chain.leased:
             entry.leases -= 1
@@ -320,18 +310,12 @@ class BlockCache:
             entry = self.finder.entries.get(number)
             if entry is not None and entry.expires == expires:
                 due[number] = entry
-        for entry in self.residency.by_depth(due.values()):
-            if entry.anchors or entry.leases or entry.first_child is not None:
+        for entry in sorted(due.values(), key=lambda one: -one.depth):
+            if entry.is_needed:
                 entry.expires = None
-                self._retain_again(entry)
+                self._tell_changed((entry,))
             else:
                 self.residency.kill(entry)
-
-    def _retain_again(self, entry: Entry) -> None:
-        if entry.block != NO_BLOCK:
-            self.residency.order.update((entry,), self.now)
-        for name in entry.slots:
-            self.residency.tiers[name].order.update((entry,), self.now)
 
     def invalidate(self, step: int) -> set[Entry]:
         """That step has failed: what it or a later one was to write is unknown, and goes.
@@ -339,9 +323,7 @@ class BlockCache:
         Returns what has gone.
         """
         found = [one for one in self.finder.entries.values() if one.step >= step]
-        for entry in found:
-            if not entry.dead:
-                self.residency.kill(entry)
+        self._kill(found)
         return set(found)
 
     def reset(self) -> bool:
@@ -349,9 +331,13 @@ class BlockCache:
         entries = list(self.finder.entries.values())
         if any(entry.anchors or entry.leases for entry in entries):
             return False
-        for entry in entries:
-            if not entry.dead:
-                self.residency.kill(entry)
+        self._kill(entries)
         self._expiries.clear()
         self.finder.reset()
         return True
+
+    def _kill(self, entries: Iterable[Entry]) -> None:
+        """All of them; one takes with it what builds on it."""
+        for entry in entries:
+            if not entry.dead:
+                self.residency.kill(entry)

@@ -86,6 +86,11 @@ class Entry:
         """Whether its block of the pool could be had, once its children have left."""
         return self.block != NO_BLOCK and self.anchors == 0
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody counts on it: a holder, a transfer, a lease, or what builds on it."""
+        return bool(self.anchors or self.leases or self.first_child is not None)
+
     def _join(self, parent: "Entry") -> None:
         self.next_sibling = parent.first_child
         if parent.first_child is not None:

@@ -139,8 +139,9 @@ class Mover:
 
     def _may_copy(self, pair: TierPair, entry: Entry) -> bool:
         """Not what a running request holds: that comes last."""
-        is_held = pair.above is None and self._cache.pool.holders(entry.block) > 0
-        return not is_held and pair.may_copy(entry)
+        if not pair.may_copy(entry):
+            return False
+        return pair.above is not None or not self._cache.pool.holders(entry.block)
 
     def _copy_down(self, pair: TierPair, entry: Entry) -> bool:
         """Order the copy; False if the tier below has no slot for it."""
@@ -269,7 +270,7 @@ class Mover:
     def check(self) -> None:
         """Compare what is kept for transfers with what is under way. Raises `AssertionError`."""
         busy = self._loader.check()
-        for one in self._book.entries():
+        for one in self._book.pending.values():
             touches = one.order.kind is not TransferKind.SPILL and not one.entry.dead
             if touches and one.entry.block == one.order.block:
                 busy[one.entry.id] = busy.get(one.entry.id, 0) + 1

@@ -1,6 +1,5 @@
 """Transfers that are ordered, under way, or late."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from jackfield.core.kv.entry import Entry
@@ -63,7 +62,3 @@ class OrderBook:
     def first_start(self) -> float | None:
         """When the oldest was ordered; None if nothing is under way."""
         return min((one.started for one in self.pending.values()), default=None)
-
-    def entries(self) -> Iterable[Pending]:
-        """All that have not ended."""
-        return self.pending.values()

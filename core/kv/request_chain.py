@@ -1,5 +1,6 @@
 """What the cache knows of one request: its blocks as content, and which of them were found."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from jackfield.core.api import KEY_BYTES, TOKEN_BYTES, CacheHints, Chain, RequestView
@@ -21,7 +22,7 @@ class RequestChain:
 
     __slots__ = (
         "_data", "_keys", "_view", "block_size", "closed", "copied", "entries", "epoch", "found",
-        "head", "hints", "is_leased", "leased", "num_offered", "owner", "recomputes", "spaces",
+        "head", "hints", "leased", "num_offered", "owner", "recomputes", "spaces",
         "tainted",
     )  # fmt: skip
 
@@ -42,7 +43,6 @@ class RequestChain:
         self.found: list[Entry] = []
         self.copied: Entry | None = None
         self.epoch = -1
-        self.is_leased = False
         self.leased: list[Entry] = []
         self.num_offered = 0
         self.closed = False
@@ -99,15 +99,14 @@ class RequestChain:
         most = min(self.num_blocks, other.num_blocks)
         if self.spaces != other.spaces:
             most = min(most, _shared_spaces(self.spaces, other.spaces))
-        low, mine, theirs = 0, self._keys, other._keys
-        while low < most:
-            middle = (low + most + 1) // 2
-            place = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
-            if mine[place] == theirs[place]:
-                low = middle
-            else:
-                most = middle - 1
-        return low
+        mine, theirs = self._keys, other._keys
+
+        def differs(index: int) -> bool:
+            place = slice(index * KEY_BYTES, (index + 1) * KEY_BYTES)
+            return mine[place] != theirs[place]
+
+        return bisect_left(range(most), True, key=differs)
+
 
 
 def _shared_spaces(

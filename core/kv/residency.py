@@ -1,6 +1,6 @@
 """Where entries have their copies, and which of these can be given up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jackfield.core.kv.cache_metrics import CacheMetrics
 from jackfield.core.kv.entry import NO_BLOCK, Entry
@@ -294,7 +294,3 @@ class Residency:
             kept = sum(one.anchors > 0 for one in on_device)
             kept += (self.pool.holders(entry.block) > 0) + (entry.busy > 0)
             assert entry.anchors == kept, f"{entry} has {entry.anchors} anchors, not {kept}"
-
-    def by_depth(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The deepest first: what builds on others before these."""
-        return sorted(entries, key=lambda entry: -entry.depth)
