@@ -220,7 +220,8 @@ def test_numbers_after_a_few_answers(both: Any) -> None:
     assert found.value("vllm:prompt_tokens_cached_total") == cached
     assert found.value("jackfield_time_to_first_token_seconds_count") == 3 + 8
     gaps = found.value("jackfield_inter_token_latency_seconds_count")
-    assert 7 + 2 + 8 < gaps < found.value("jackfield_output_tokens_total")
+    # The eight that were left sent two pieces each; how others were cut into pieces is a race.
+    assert 8 <= gaps < found.value("jackfield_output_tokens_total")
     steps = found.value("jackfield_steps_total")
     assert found.value("jackfield_step_tokens_count") == steps
     positions = found.value("jackfield_step_tokens_sum")
