@@ -50,10 +50,13 @@ def kernel_report(resolved: Resolved) -> KernelReport:
         OperationRow(
             operation,
             owner,
-            tuple(
-                f"{entry.plugin}: {'; '.join(entry.reasons)}"
-                for entry in table.passed
-                if entry.operation == operation
+            (
+                *(f"{name}: {reason}" for name, reason in table.foreign.items()),
+                *(
+                    f"{entry.plugin}: {'; '.join(entry.reasons)}"
+                    for entry in table.passed
+                    if entry.operation == operation
+                ),
             ),
         )
         for operation, owner in table.owners.items()

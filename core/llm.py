@@ -1,5 +1,6 @@
 """Offline inference: all prompts at once, answers in the order of the prompts."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -154,6 +155,8 @@ class LLM:
         progress: Progress = RichProgress() if use_tqdm else SilentProgress()
         answers = {new.id: answer for new, answer in made}
         progress.start("Answering", len(made))
+        # What is there now stays; collections that look at all of it would stop the loop for long.
+        gc.freeze()
         try:
             for new, _ in made:
                 engine.add(new)
@@ -168,6 +171,7 @@ class LLM:
                     if answer.output.finished:
                         progress.advance(1)
         finally:
+            gc.unfreeze()
             for new, _ in made:
                 engine.abort(new.id)
             progress.finish()

@@ -137,6 +137,8 @@ def _passed_over(loaded: "Loaded") -> list[str]:
     """One sentence per plugin and reason, whatever the number of operations."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for entry in loaded.table.passed:
+        if entry.operation not in loaded.table.owners:
+            continue  # nobody need serve it; what is lost without it is told by who wants it
         grouped.setdefault((entry.plugin, "; ".join(entry.reasons)), []).append(entry.operation)
     return [
         f"kernel {plugin} does not serve {', '.join(operations)}: {reasons}"

@@ -71,10 +71,12 @@ from jackfield.core.api.hooks import (
 from jackfield.core.api.identity import Caller
 from jackfield.core.api.kernel import (
     OPERATIONS,
+    OPTIONAL_OPERATIONS,
     AttentionKernel,
     AttnBatch,
     AttnStep,
     BatchLimits,
+    HeadNorms,
     KernelPlugin,
     KvLayer,
     KvLayout,
@@ -82,7 +84,12 @@ from jackfield.core.api.kernel import (
     KvTensor,
     Operations,
     OpSpec,
+    Projected,
     SampleBatch,
+    SeatState,
+    SharedPrefixes,
+    StepNews,
+    StepTensors,
 )
 from jackfield.core.api.model import (
     Attend,
@@ -136,8 +143,10 @@ __all__ = [
     "MoveCandidate", "MoveView", "ReleaseCause", "Released", "Reordering", "ScaleSource",
     "TierSpace", "TierSpec", "TierStore",
     # kernels
-    "OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits", "KernelPlugin",
-    "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec", "Operations", "SampleBatch",
+    "OPERATIONS", "OPTIONAL_OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits",
+    "HeadNorms", "KernelPlugin", "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec",
+    "Operations", "Projected", "SampleBatch", "SeatState", "SharedPrefixes", "StepNews",
+    "StepTensors",
     # models
     "Attend", "LayerGroup", "Model", "ModelInputs", "ModelSpec", "Shard", "Split", "Weights",
     # hooks

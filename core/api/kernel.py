@@ -1,8 +1,10 @@
 """Kernel plugins: an operation table. Attention is required from someone, the rest from anyone.
 
 Shape suffixes: T tokens of the step, S slices (one per sequence), N query heads, K key/value
-heads, H head size, B blocks of the longest sequence, D model width, F feed-forward width,
-I and O input and output width of a product, R rows that are sampled, V vocabulary.
+heads, M heads of queries, keys and values together, H head size, W rotated pairs of a head, B
+blocks of the longest sequence, P seats, U blocks that are new in a step, D model width, F
+feed-forward width, I and O input and output width of a product, R rows that are sampled,
+V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,6 +87,34 @@ class BatchLimits(NamedTuple):
     max_blocks: int
 
 
+class Extent(NamedTuple):
+    """A slice as the host knows it: its tokens of the step, and the sequence's positions after."""
+
+    begin: int
+    end: int
+    length: int
+
+    @property
+    def past(self) -> int:
+        """Positions of the sequence before the step."""
+        return self.length - (self.end - self.begin)
+
+
+class SharedPrefixes(NamedTuple):
+    """Which decodes begin with the same blocks, so that those can be read once for all of them.
+
+    All int32, one entry per decode, members of a group side by side: order_S: which slice it is.
+    rank_S: its place within the group. size_S: members of the group. shared_S: positions that all
+    of them have in common, a multiple of the block size and less than the shortest of them; 0 for
+    a sequence that shares nothing, which is a group by itself.
+    """
+
+    order_S: "Tensor"
+    rank_S: "Tensor"
+    size_S: "Tensor"
+    shared_S: "Tensor"
+
+
 class AttnBatch(NamedTuple):
     """One step as attention sees it: a flat batch of slices of different lengths.
 
@@ -92,7 +122,13 @@ class AttnBatch(NamedTuple):
     of the sequence after this step, cached ones included, so the slice's last token is at
     lens - 1. block_tables_SB (int32): the sequence's blocks in order; entries past its length
     are undefined. slots_T (int64): block * block_size + offset where each token's keys and values
-    go. The first num_decodes slices have one token each.
+    go. The first num_decodes slices have one token each; `prompts` are the others, as the host
+    knows them. shared: None if the host did not look for common beginnings.
+
+    In a step that is captured in a CUDA graph all slices are decodes, the tensors keep their
+    addresses and change their content between replays, and max_len is the most that may come. Such
+    a step may be padded with slices of length 0, whose slot is -1: nothing is stored for them, and
+    their output is 0.
     """
 
     query_start_S1: "Tensor"
@@ -102,6 +138,8 @@ class AttnBatch(NamedTuple):
     num_decodes: int
     max_query_len: int
     max_len: int
+    prompts: tuple[Extent, ...]
+    shared: SharedPrefixes | None = None
 
 
 AttnStep = Any
@@ -121,10 +159,12 @@ class AttentionKernel(Protocol):
         """Bytes of scratch memory that the kernel will hold at most, for sizing the pool."""
 
     def capturable(self, max_rows: int, max_len: int) -> bool:
-        """Whether it may run inside a CUDA graph at this padded size."""
+        """Whether decodes may run inside a CUDA graph: `prepare`, `write` and `forward` are then
+        captured at up to so many slices of up to so many positions, and replayed."""
 
-    def prepare(self, batch: AttnBatch, into: AttnStep | None) -> AttnStep:
-        """Once per step and layer group, before any layer. `into`: reuse its addresses."""
+    def prepare(self, batch: AttnBatch) -> AttnStep:
+        """Once per step and layer group, before any layer. What it gives is used for all of them.
+        A captured one is called once per graph; kernels that it launches are replayed."""
 
     def write(self, k_TKH: "Tensor", v_TKH: "Tensor", layer: KvLayer, step: AttnStep) -> None:
         """Store the step's keys and values in their slots. Called before `forward` of the layer."""
@@ -132,7 +172,8 @@ class AttentionKernel(Protocol):
     def forward(
         self, q_TNH: "Tensor", layer: KvLayer, step: AttnStep, out_TNH: "Tensor"
     ) -> "Tensor":
-        """Causal attention of every token to its sequence up to its own position; fills `out`."""
+        """Causal attention of every token to its sequence up to its own position; fills `out`.
+        Heads of a query lie side by side; tokens may have other things between them."""
 
 
 class OpSpec(NamedTuple):
@@ -149,6 +190,10 @@ class Operation(Protocol):
 
     def unsupported(self, spec: OpSpec, device: "torch.device") -> list[str]:
         """Reasons why it cannot serve; empty = fine. Asked once at start."""
+
+    def capturable(self) -> bool:
+        """Whether a CUDA graph may hold it: it never waits for the device, and nothing that it does
+        on the host depends on the content of a tensor. Asked once at start."""
 
 
 class RmsNorm(Operation, Protocol):
@@ -177,6 +222,39 @@ class Rope(Operation, Protocol):
     ) -> "tuple[Tensor, Tensor]": ...
 
 
+class HeadNorms(NamedTuple):
+    """Norms of each head's query and key, before they are rotated."""
+
+    query_H: "Tensor"
+    key_H: "Tensor"
+    eps: float
+
+
+class Projected(NamedTuple):
+    """What one merged product made of a step's tokens, and what is to be done with it.
+
+    qkv_TMH: all query heads, all key heads, all value heads. cos and sin: as for `Rope`.
+    """
+
+    qkv_TMH: "Tensor"
+    num_heads: int
+    num_kv_heads: int
+    cos_TW: "Tensor"
+    sin_TW: "Tensor"
+    norms: HeadNorms | None = None
+
+
+class QkNormRopeWrite(Operation, Protocol):
+    """Norms and rotates queries and keys, and stores keys and values, in one go.
+
+    Optional. It knows how attention lays keys and values out, so it only serves if the same plugin
+    serves `attention`; without it `rms_norm`, `rope` and `AttentionKernel.write` do the same.
+    """
+
+    def __call__(self, projected: Projected, layer: KvLayer, slots_T: "Tensor") -> "Tensor":
+        """The queries, [T, N, H]; may work in place. slots: as in `AttnBatch`."""
+
+
 class SiluMul(Operation, Protocol):
     """`silu(gate) * up` of a tensor that holds gate and up side by side: [T, 2F] -> [T, F]."""
 
@@ -196,8 +274,10 @@ class Linear(Operation, Protocol):
 class SampleBatch(NamedTuple):
     """How each row is sampled. temperature 0 = greedy; top_k 0 = all; top_p 1 and min_p 0 = off.
 
-    seeds_R and positions_R (int64) alone decide the draw, for the same logits. all_greedy: no row
-    has a temperature, told by the host so that a device need not be asked.
+    float32, but for top_k (int32), and seeds_R and positions_R (int64), which alone decide the
+    draw, for the same logits. all_greedy: no row has a temperature. filtered: some row that has
+    one also has a top_k, top_p or min_p. Both are told by the host so that a device need not be
+    asked.
     """
 
     temperature_R: "Tensor"
@@ -207,13 +287,66 @@ class SampleBatch(NamedTuple):
     seeds_R: "Tensor"
     positions_R: "Tensor"
     all_greedy: bool
+    filtered: bool
 
 
 class Sample(Operation, Protocol):
     """Draws one token per row. Deterministic; never reads a global generator."""
 
     def __call__(self, logits_RV: "Tensor", batch: SampleBatch) -> "Tensor":
-        """int64 [R]. `logits` (float32) may be overwritten. Ties of greedy: the lowest id."""
+        """int64 [R]; -1 - token where the logit of the token is no number. `logits` (float32, or
+        the model's type) may be overwritten. Ties of greedy: the lowest id."""
+
+
+class SeatState(NamedTuple):
+    """What a device keeps per seat from step to step. The last row is of slices that are padding.
+
+    last_token_P (int64): what was sampled last, as `Sample` gave it. tables_PB (int32): the sequence's blocks.
+    """
+
+    last_token_P: "Tensor"
+    tables_PB: "Tensor"
+
+
+class StepNews(NamedTuple):
+    """What the host tells of a step, all int32. Slices of length 0 are padding.
+
+    seats_S, starts_S, lengths_S: of each slice. query_start_S1: as in `AttnBatch`. new_first_S:
+    from which entry on its block table changes; new_begin_S1: where these entries begin in
+    new_blocks_U, and the end. ids_begin_S: where the ids of its tokens begin in ids_T, or -1 for a
+    slice of one token, the last one that was sampled on its seat, without its mark.
+    """
+
+    seats_S: "Tensor"
+    starts_S: "Tensor"
+    lengths_S: "Tensor"
+    query_start_S1: "Tensor"
+    new_first_S: "Tensor"
+    new_begin_S1: "Tensor"
+    ids_begin_S: "Tensor"
+    new_blocks_U: "Tensor"
+    ids_T: "Tensor"
+
+
+class StepTensors(NamedTuple):
+    """Where a step's inputs go: ids_T, positions_T, slots_T (int64), lens_S and block_tables_SB
+    (int32), as `ModelInputs` and `AttnBatch` want them."""
+
+    ids_T: "Tensor"
+    positions_T: "Tensor"
+    slots_T: "Tensor"
+    lens_S: "Tensor"
+    block_tables_SB: "Tensor"
+
+
+class StepInputs(Operation, Protocol):
+    """Makes a step's inputs on the device from little news. Optional: without it the host does."""
+
+    def __call__(
+        self, news: StepNews, state: SeatState, block_size: int, into: StepTensors
+    ) -> None:
+        """Put the new blocks into `state`, then fill `into`. A token of padding gets id 0,
+        position 0 and slot -1; its slice gets length 0. Called once per step, before the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +360,14 @@ class Operations:
     silu_mul: SiluMul
     linear: Linear
     sample: Sample
+    qk_norm_rope_write: QkNormRopeWrite | None = None
+    step_inputs: StepInputs | None = None
 
 
 OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
 """The names that a kernel plugin may provide."""
+OPTIONAL_OPERATIONS = frozenset({"qk_norm_rope_write", "step_inputs"})
+"""Those that nobody need provide."""
 
 
 class KernelPlugin:
@@ -240,6 +377,11 @@ class KernelPlugin:
 
     def __init__(self, config: Any) -> None:
         self.config = config
+
+    def device_types(self) -> Sequence[str]:
+        """Types of devices that it is made for, such as "cuda"; empty = any. On others it is not
+        asked for anything, and nobody is told that it does not serve."""
+        return ()
 
     def operations(self) -> Mapping[str, Any]:
         """Name of an operation -> what serves it. Called once, when the table is bound."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jackfield.core.api.kernel import Operations
+from jackfield.core.api.kernel import Operations, Projected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,12 @@ class Attend(Protocol):
 
     def __call__(
         self, layer: int, q_TNH: "Tensor", k_TKH: "Tensor", v_TKH: "Tensor"
-    ) -> "Tensor": ...
+    ) -> "Tensor":
+        """Of queries and keys that the model has rotated, or that need not be."""
+
+    def projected(self, layer: int, projected: Projected) -> "Tensor":
+        """The same from a merged product: norms, rotation and storing are one operation where a
+        kernel offers that."""
 
 
 class Shard(NamedTuple):
@@ -113,4 +118,4 @@ class Model(Protocol):
         """Hidden states after the last norm, `[T, D]`. Called once per step, no gradients."""
 
     def logits(self, hidden_RD: "Tensor") -> "Tensor":
-        """`[R, V]` in float32, for the rows that are sampled."""
+        """`[R, V]` in float32 or the model's type, for the rows that are sampled; the caller's."""

@@ -1,116 +1,69 @@
-"""From a plan to tensors. The state that outlives a step is kept per seat.
+"""One step as tensors: what the model reads, how attention sees it, and which rows are sampled.
 
-Shape suffixes: T tokens of the step, S slices, B blocks of the longest sequence.
+Shape suffixes: T tokens of the step, S slices, R rows that are sampled.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from jackfield.core.api import AttnBatch, ModelInputs
-from jackfield.core.engine.planner import Limits
-from jackfield.core.engine.steps import StepPlan
+from jackfield.core.api import AttnBatch, ModelInputs, SampleBatch
+from jackfield.core.api.kernel import Extent
+from jackfield.core.engine.steps import Slice, StepPlan
+
+
+class Rows(NamedTuple):
+    """The rows that are sampled: how, on which seats (int64), and which tokens of the step they
+    follow (int64); None = all of them, one by one."""
+
+    batch: SampleBatch
+    seats_R: Tensor
+    tokens_R: Tensor | None
 
 
 class Batch(NamedTuple):
-    """One step's inputs. lens_S: positions of each sequence after the step, on the host."""
+    """One step. rows: None if nothing is sampled."""
 
     inputs: ModelInputs
     attention: AttnBatch
-    lens_S: np.ndarray
+    rows: Rows | None
+
+
+class Columns(NamedTuple):
+    """A step's slices on the host, one entry each; ends: of their tokens in the step."""
+
+    seats_S: np.ndarray
     starts_S: np.ndarray
+    lengths_S: np.ndarray
     ends_S: np.ndarray
+    lens_S: np.ndarray
+
+    @classmethod
+    def of(cls, slices: Sequence[Slice]) -> "Columns":
+        columns = np.array([part[1:4] for part in slices], dtype=np.int64)
+        seats_S, starts_S, lengths_S = columns.T
+        return cls(seats_S, starts_S, lengths_S, np.cumsum(lengths_S), starts_S + lengths_S)
+
+    def query_start(self) -> np.ndarray:
+        """Where each slice's tokens begin, and the end."""
+        query_start_S1 = np.zeros(len(self.ends_S) + 1, dtype=np.int32)
+        query_start_S1[1:] = self.ends_S
+        return query_start_S1
 
 
-class SeatTables:
-    """Block tables, prompt lengths and last tokens per seat, and the tensors built from them."""
-
-    def __init__(
-        self, limits: Limits, block_size: int, device: torch.device, *, prompt_lens: bool
-    ) -> None:
-        max_blocks = -(-limits.max_model_len // block_size)
-        self.last_token = torch.zeros(limits.max_seqs, dtype=torch.int64, device=device)
-        self._tables = np.zeros((limits.max_seqs, max_blocks), dtype=np.int32)
-        self._prompt_lens = np.zeros(limits.max_seqs, dtype=np.int64)
-        self._uses_prompt_lens = prompt_lens
-        self._block_size = block_size
-        self._device = device
-
-    def update(self, plan: StepPlan) -> None:
-        """Apply joins and new blocks."""
-        for join in plan.joins:
-            self._prompt_lens[join.seat] = len(join.prompt)
-        for seat, index, blocks in plan.blocks:
-            self._tables[seat, index : index + len(blocks)] = blocks
-
-    def prompt_len(self, seat: int) -> int:
-        """Length of the prompt of the sequence on a seat."""
-        return int(self._prompt_lens[seat])
+class StepInputs(Protocol):
+    """Keeps the last token of each seat, and makes each step's tensors."""
 
     def build(self, plan: StepPlan) -> Batch:
-        """Tensors of one step."""
-        columns = np.array([part[1:4] for part in plan.slices], dtype=np.int64)
-        seats_S, starts_S, lengths_S = columns[:, 0], columns[:, 1], columns[:, 2]
-        ends_S = np.cumsum(lengths_S)
-        lens_S = starts_S + lengths_S
-        total = int(ends_S[-1])
-        if total == len(seats_S):
-            seats_T, positions_T = seats_S, starts_S
-        else:
-            seats_T = np.repeat(seats_S, lengths_S)
-            positions_T = np.arange(total) + np.repeat(lens_S - ends_S, lengths_S)
-        inputs = ModelInputs(
-            self._ids(plan, seats_S, total),
-            self._tensor(positions_T),
-            self._tensor(self._prompt_lens[seats_T]) if self._uses_prompt_lens else None,
-        )
-        attention = self._attention(plan, seats_S, seats_T, positions_T, lens_S, ends_S)
-        return Batch(inputs, attention, lens_S, ends_S - lengths_S, ends_S)
+        """The step's tensors."""
 
-    def _ids(self, plan: StepPlan, seats_S: np.ndarray, total: int) -> Tensor:
-        decodes = plan.num_decodes
-        fed = self.last_token.index_select(0, self._tensor(seats_S[:decodes]))
-        if total == decodes:
-            return fed
-        known: list[int] = []
-        for part in plan.slices[decodes:]:
-            known.extend(part.tokens or ())
-        rest = torch.tensor(known, dtype=torch.int64, device=self._device)
-        return torch.cat((fed, rest)) if decodes else rest
-
-    def _attention(
-        self,
-        plan: StepPlan,
-        seats_S: np.ndarray,
-        seats_T: np.ndarray,
-        positions_T: np.ndarray,
-        lens_S: np.ndarray,
-        ends_S: np.ndarray,
-    ) -> AttnBatch:
-        size = self._block_size
-        longest = int(lens_S.max())
-        tables_SB = self._tables[seats_S, : -(-longest // size)]
-        blocks_T = self._tables[seats_T, positions_T // size]
-        slots_T = blocks_T.astype(np.int64) * size + positions_T % size
-        query_start_S1 = np.zeros(len(ends_S) + 1, dtype=np.int32)
-        query_start_S1[1:] = ends_S
-        return AttnBatch(
-            query_start_S1=self._tensor(query_start_S1),
-            lens_S=self._tensor(lens_S.astype(np.int32)),
-            block_tables_SB=self._tensor(np.ascontiguousarray(tables_SB)),
-            slots_T=self._tensor(slots_T),
-            num_decodes=_leading_singles(plan),
-            max_query_len=max(part.length for part in plan.slices),
-            max_len=longest,
-        )
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+    def feed(self, tokens_R: Tensor, rows: Rows) -> None:
+        """These tokens are the last ones of their seats."""
 
 
-def _leading_singles(plan: StepPlan) -> int:
+def leading_singles(plan: StepPlan) -> int:
     """Slices of one token at the front: all that feed on the device, and short ones after them."""
     count = plan.num_decodes
     for part in plan.slices[count:]:
@@ -118,3 +71,15 @@ def _leading_singles(plan: StepPlan) -> int:
             break
         count += 1
     return count
+
+
+def extents(plan: StepPlan, columns: Columns, first: int) -> tuple[Extent, ...]:
+    """Slices from `first` on."""
+    begins = columns.ends_S[first:] - columns.lengths_S[first:]
+    ends, lens = columns.ends_S[first:], columns.lens_S[first:]
+    return tuple(map(Extent, begins.tolist(), ends.tolist(), lens.tolist()))
+
+
+def sampled(plan: StepPlan) -> list[int]:
+    """Which slices sample."""
+    return [index for index, part in enumerate(plan.slices) if part.samples]

@@ -46,7 +46,8 @@ class Edits:
 
     def _count(self, tokens: Sequence[int], vocab_size: int) -> Tensor:
         ids = torch.tensor(list(tokens), dtype=torch.int64, device=self._device)
-        return torch.bincount(ids, minlength=vocab_size).to(torch.float32)
+        counts_V = torch.zeros(vocab_size, device=self._device)
+        return counts_V.index_add_(0, ids, torch.ones_like(ids, dtype=torch.float32))
 
     def apply(self, logits_V: Tensor, num_sampled: int) -> None:
         """Edit in place; num_sampled: tokens of the answer so far."""

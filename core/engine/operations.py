@@ -7,6 +7,7 @@ import torch
 
 from jackfield.core.api import (
     OPERATIONS,
+    OPTIONAL_OPERATIONS,
     ConfigError,
     KernelPlugin,
     KvSpec,
@@ -16,6 +17,8 @@ from jackfield.core.api import (
 )
 
 ATTENTION = "attention"
+WRITE = "qk_norm_rope_write"
+INPUTS = "step_inputs"
 
 
 class Passed(NamedTuple):
@@ -27,11 +30,15 @@ class Passed(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The bound operations, who serves which, and who was passed over."""
+    """The bound operations, who serves which, and who was passed over.
+
+    foreign: plugins that are made for other devices, and for which.
+    """
 
     operations: Operations
     owners: Mapping[str, str]
     passed: Sequence[Passed]
+    foreign: Mapping[str, str]
 
 
 def bind(
@@ -45,7 +52,8 @@ def bind(
 
     encoder: the cache plugin that chose how the groups are stored, for messages.
     """
-    offered = [(name, _offer(name, plugin)) for name, plugin in kernels]
+    foreign = _foreign(kernels, device)
+    offered = [(name, _offer(name, plugin)) for name, plugin in kernels if name not in foreign]
     owners: dict[str, str] = {}
     bound: dict[str, Any] = {}
     passed: list[Passed] = []
@@ -54,15 +62,44 @@ def bind(
             if operation not in offer:
                 continue
             reasons = _reasons(operation, offer[operation], spec, groups, device)
+            if operation == WRITE and name != owners[ATTENTION]:
+                reasons = [f"{owners[ATTENTION]!r} serves attention, and lays out what it writes"]
             if not reasons:
                 owners[operation], bound[operation] = name, offer[operation]
                 break
             passed.append(Passed(operation, name, tuple(reasons)))
         else:
+            if operation in OPTIONAL_OPERATIONS:
+                continue
             if operation == ATTENTION:
                 _refuse_encoding(offered, spec, groups, device, encoder)
-            raise ConfigError(_nobody(operation, passed, [name for name, _ in offered]))
-    return Table(Operations(**bound), owners, passed)
+            raise ConfigError(_nobody(operation, passed, [name for name, _ in kernels], foreign))
+    return Table(Operations(**bound), owners, passed, foreign)
+
+
+def _foreign(
+    kernels: Sequence[tuple[str, KernelPlugin]], device: torch.device
+) -> Mapping[str, str]:
+    types = {name: plugin.device_types() for name, plugin in kernels}
+    return {
+        name: f"it is made for {' and '.join(made_for)}, not for {device.type}"
+        for name, made_for in types.items()
+        if made_for and device.type not in made_for
+    }
+
+
+def uncapturable(table: Table, max_seqs: int, max_len: int) -> frozenset[str]:
+    """The operations that cannot be part of a CUDA graph. A missing optional one is, if graphs
+    need it."""
+    found = set()
+    for name in table.owners:
+        serves = getattr(table.operations, name)
+        able = (
+            serves.capturable(max_seqs, max_len) if name == ATTENTION else serves.capturable()
+        )
+        if not able:
+            found.add(name)
+    return frozenset(found | ({INPUTS} - table.owners.keys()))
 
 
 def _offer(name: str, plugin: KernelPlugin) -> Mapping[str, Any]:
@@ -108,8 +145,11 @@ def _refuse_encoding(
         )
 
 
-def _nobody(operation: str, passed: Sequence[Passed], stack: Sequence[str]) -> str:
-    reasons = [f"{p.plugin}: {'; '.join(p.reasons)}" for p in passed if p.operation == operation]
+def _nobody(
+    operation: str, passed: Sequence[Passed], stack: Sequence[str], foreign: Mapping[str, str]
+) -> str:
+    reasons = [f"{name}: {reason}" for name, reason in foreign.items()]
+    reasons += [f"{p.plugin}: {'; '.join(p.reasons)}" for p in passed if p.operation == operation]
     why = ". ".join(reasons) or "none of them provides it"
     return (
         f"no kernel of the stack {list(stack)} serves {operation!r}. {why}. "

@@ -387,4 +387,5 @@ def _join(request: Request) -> Join:
         output=tuple(request.output),
         stop_ids=request.ends,
         banned=request.banned,
+        binds_late=request.binder is not None,
     )

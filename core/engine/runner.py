@@ -3,28 +3,28 @@
 Shape suffixes: T tokens of the step, R rows that are sampled, D model width, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from jackfield.core.api import (
-    AttnStep,
-    KvLayer,
-    LayerGroup,
-    Model,
-    Operations,
-)
-from jackfield.core.engine.batch import Batch, SeatTables
+from jackfield.core.api import KvLayer, LayerGroup, Model, Operations, SampleBatch
+from jackfield.core.engine.attend import StepAttention
+from jackfield.core.engine.batch import Batch, Columns, Rows, StepInputs
+from jackfield.core.engine.device_inputs import DeviceInputs
+from jackfield.core.engine.downloads import Download, downloads_for
+from jackfield.core.engine.graphs import DecodeGraphs, Outputs, padded_sizes
+from jackfield.core.engine.host_inputs import HostInputs
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.prompt_scores import Piece, PromptScores, read
 from jackfield.core.engine.sampling import Drawn, Sampler
-from jackfield.core.engine.scoring import score
+from jackfield.core.engine.seat_tables import SeatTables
 from jackfield.core.engine.steps import Late, Slice, StepPlan, StepResult, TokenScore
 from jackfield.core.kv.copier import BlockCopier
 
-SCORE_ROWS = 64
+SAMPLE = "sample"
 NOTHING_LEFT = "its masks leave no token that could be sampled"
 NO_NUMBERS = (
     "the model computed logits that are no numbers; the checkpoint holds such weights, or they "
@@ -33,7 +33,10 @@ NO_NUMBERS = (
 
 
 class LoadedModel(NamedTuple):
-    """A model with the operations it runs on and the memory it writes to."""
+    """A model with the operations it runs on and the memory it writes to.
+
+    uncapturable: operations that cannot be part of a CUDA graph, by name.
+    """
 
     model: Model
     operations: Operations
@@ -41,18 +44,21 @@ class LoadedModel(NamedTuple):
     groups: Sequence[LayerGroup]
     vocab_size: int
     uses_prompt_lens: bool
+    uncapturable: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A step under way. `drawn` is there once it was sampled."""
+    """A step under way. `drawn` is there once it was sampled, and its download once it began."""
 
     plan: StepPlan
     slices: list[Slice]
     sampled: list[int]
+    rows: Rows | None
     logits_RV: Tensor | None
-    prompt_scores: dict[int, dict[int, TokenScore]]
+    pieces: list[Piece] = field(default_factory=list)
     drawn: Drawn | None = None
+    download: Download | None = None
 
 
 class Runner:
@@ -67,113 +73,179 @@ class Runner:
         copier: BlockCopier | None = None,
     ) -> None:
         self._loaded = loaded
-        self._tables = SeatTables(limits, block_size, device, prompt_lens=loaded.uses_prompt_lens)
-        self._sampler = Sampler(loaded.operations, limits.max_seqs, loaded.vocab_size, device)
+        self._device = device
+        self._tables = SeatTables(limits, block_size)
+        self._sampler = Sampler(loaded.operations, loaded.vocab_size, device)
+        self._prompt_scores = PromptScores(loaded.model.logits, device)
+        self._downloads = downloads_for(limits.max_seqs, device)
         self._group_of = {
             layer: index for index, group in enumerate(loaded.groups) for layer in group.layers
         }
-        self._device = device
         self._copier = copier or BlockCopier(loaded.layers, device)
-        self._prompts: dict[int, Sequence[int]] = {}
-        self._prompt_tops: dict[int, int] = {}
+        self._captures_sampling = SAMPLE not in loaded.uncapturable
+        self._inputs: StepInputs
+        self._graphs: DecodeGraphs | None = None
+        make, lens = loaded.operations.step_inputs, loaded.uses_prompt_lens
+        if make is None:
+            self._inputs = HostInputs(self._tables, block_size, device, prompt_lens=lens)
+            return
+        inputs = DeviceInputs(self._tables, block_size, device, make, prompt_lens=lens)
+        self._inputs = inputs
+        if device.type == "cuda" and not loaded.uncapturable - {SAMPLE}:
+            self._graphs = DecodeGraphs(
+                inputs, self._compute, self._downloads, padded_sizes(limits.max_seqs),
+                limits.max_model_len, device,
+            )  # fmt: skip
+
+    def warm_up(self) -> None:
+        """Prepare what would otherwise make the first steps slow."""
+        if self._graphs is not None:
+            with torch.inference_mode():
+                self._graphs.warm_up(samples=self._captures_sampling)
 
     def forward(self, plan: StepPlan) -> Ticket:
-        """Compute the step up to its logits."""
+        """Compute the step up to its logits, and its tokens, too, where one graph holds both."""
         if plan.copies:
             self._copier.copy(plan.copies)
         self._seat(plan)
-        batch = self._tables.build(plan)
-        attend = _Attention(self._loaded, batch, self._group_of)
-        hidden_TD = self._loaded.model.forward(batch.inputs, attend)
-        rows = [index for index, part in enumerate(plan.slices) if part.samples]
-        slices = [plan.slices[index] for index in rows]
-        logits_RV = self._logits(hidden_TD, batch, rows, len(plan.slices)) if rows else None
-        sampled = [part.start + part.length - self._tables.prompt_len(part.seat) for part in slices]
-        return Ticket(plan, slices, sampled, logits_RV, self._prompt_scores(plan, batch, hidden_TD))
+        decodes = plan.num_decodes == len(plan.slices)
+        if self._graphs is not None and decodes and self._graphs.fits(plan.num_decodes):
+            return self._replay(plan, self._graphs)
+        return self._eager(plan)
+
+    def _replay(self, plan: StepPlan, graphs: DecodeGraphs) -> Ticket:
+        assert isinstance(self._inputs, DeviceInputs)
+        arrays, shape = self._inputs.decode(plan)
+        plain = self._captures_sampling and self._sampler.is_plain(arrays.seats_S.tolist())
+        batch, outputs = graphs.run(arrays, shape, samples=plain)
+        ticket = self._ticket(plan, plan.slices, batch.rows, outputs.logits_RV)
+        if outputs.tokens_R is not None:
+            count = len(plan.slices)
+            ticket.drawn = Drawn(outputs.tokens_R[:count])
+            ticket.download = self._downloads.start(ticket.drawn.tokens_R)
+        elif batch.rows is not None:
+            count = len(plan.slices)
+            ticket.logits_RV = outputs.logits_RV[:count]
+            ticket.rows = _first(batch.rows, count)
+        return ticket
+
+    def _eager(self, plan: StepPlan) -> Ticket:
+        batch = self._inputs.build(plan)
+        hidden_TD = self._hidden(batch)
+        logits_RV = self._logits(hidden_TD, batch.rows)
+        slices = [part for part in plan.slices if part.samples]
+        ticket = self._ticket(plan, slices, batch.rows, logits_RV)
+        if any(part.scores for part in plan.slices):
+            ticket.pieces = self._score_prompts(plan, hidden_TD)
+        return ticket
+
+    def _ticket(
+        self, plan: StepPlan, slices: list[Slice], rows: Rows | None, logits_RV: Tensor | None
+    ) -> Ticket:
+        lens = self._tables.prompt_lens_P
+        sampled = [part.start + part.length - int(lens[part.seat]) for part in slices]
+        return Ticket(plan, slices, sampled, rows, logits_RV)
 
     def logits(self, plan: StepPlan) -> Tensor:
-        """Of every position of the step, `[T, V]`. Nothing is sampled."""
+        """Of every position of the step, `[T, V]` in float32. Nothing is sampled."""
         self._seat(plan)
-        batch = self._tables.build(plan)
-        attend = _Attention(self._loaded, batch, self._group_of)
-        model = self._loaded.model
-        return model.logits(model.forward(batch.inputs, attend))
+        hidden_TD = self._hidden(self._inputs.build(plan))
+        return self._loaded.model.logits(hidden_TD).float()
 
     def _seat(self, plan: StepPlan) -> None:
         for seat in plan.leaves:
             self._sampler.leave(seat)
-            self._prompts.pop(seat, None)
+            self._prompt_scores.leave(seat)
         for join in plan.joins:
             self._sampler.join(join)
-            if join.params.prompt_logprobs is not None:
-                self._prompts[join.seat] = join.prompt
-                self._prompt_tops[join.seat] = join.params.prompt_logprobs
+            self._prompt_scores.join(join)
         self._tables.update(plan)
 
-    def _logits(self, hidden_TD: Tensor, batch: Batch, rows: list[int], num_slices: int) -> Tensor:
-        if hidden_TD.shape[0] == num_slices == len(rows):
+    def _hidden(self, batch: Batch) -> Tensor:
+        loaded = self._loaded
+        attend = StepAttention(loaded.operations, loaded.layers, self._group_of, batch.attention)
+        return loaded.model.forward(batch.inputs, attend)
+
+    def _logits(self, hidden_TD: Tensor, rows: Rows | None) -> Tensor | None:
+        if rows is None:
+            return None
+        if rows.tokens_R is None:
             return self._loaded.model.logits(hidden_TD)
-        last = torch.from_numpy(batch.ends_S[rows] - 1).to(self._device)
-        return self._loaded.model.logits(hidden_TD.index_select(0, last))
+        return self._loaded.model.logits(hidden_TD.index_select(0, rows.tokens_R))
 
-    def _prompt_scores(
-        self, plan: StepPlan, batch: Batch, hidden_TD: Tensor
-    ) -> dict[int, dict[int, TokenScore]]:
-        return {
-            part.handle: self._score_prompt(part, hidden_TD[batch.starts_S[i] : batch.ends_S[i]])
-            for i, part in enumerate(plan.slices)
+    def _compute(self, batch: Batch, samples: bool) -> Outputs:
+        """What a graph captures."""
+        logits_RV = self._logits(self._hidden(batch), batch.rows)
+        assert batch.rows is not None and logits_RV is not None, "decodes always sample"
+        if not samples:
+            return Outputs(logits_RV, None)
+        tokens_R = self._sampler.draw(logits_RV, batch.rows.batch)
+        self._inputs.feed(tokens_R, batch.rows)
+        return Outputs(logits_RV, tokens_R)
+
+    def _score_prompts(self, plan: StepPlan, hidden_TD: Tensor) -> list[Piece]:
+        ends = Columns.of(plan.slices).ends_S.tolist()
+        return [
+            piece
+            for part, end in zip(plan.slices, ends, strict=True)
             if part.scores
-        }
-
-    def _score_prompt(self, part: Slice, hidden_TD: Tensor) -> dict[int, TokenScore]:
-        """Position -> score; the logits of a position score the token after it."""
-        prompt, top = self._prompts[part.seat], self._prompt_tops[part.seat]
-        end = min(part.start + part.length, len(prompt) - 1)
-        found: dict[int, TokenScore] = {}
-        for start in range(part.start, end, SCORE_ROWS):
-            stop = min(start + SCORE_ROWS, end)
-            logits = self._loaded.model.logits(hidden_TD[start - part.start : stop - part.start])
-            scores = score(logits, prompt[start + 1 : stop + 1], [top] * (stop - start))
-            found.update(zip(range(start + 1, stop + 1), scores, strict=True))
-        return found
+            for piece in self._prompt_scores.of(part, hidden_TD[end - part.length : end])
+        ]
 
     def sample(self, ticket: Ticket, late: Late) -> None:
         """Draw the step's tokens and keep them as the seats' last."""
-        if ticket.logits_RV is None:
+        logits_RV, rows = ticket.logits_RV, ticket.rows
+        ticket.logits_RV = ticket.rows = None
+        if ticket.drawn is not None or logits_RV is None or rows is None:
             return
-        ticket.drawn = self._sampler.draw(ticket.logits_RV, ticket.slices, ticket.sampled, late)
-        seats = torch.tensor([part.seat for part in ticket.slices], device=self._device)
-        self._tables.last_token.index_copy_(0, seats, ticket.drawn.tokens_R)
-        ticket.logits_RV = None
+        if not late and self._sampler.is_plain([part.seat for part in ticket.slices]):
+            ticket.drawn = Drawn(self._sampler.draw(logits_RV, rows.batch))
+        else:
+            ticket.drawn = self._sampler.edit_and_draw(
+                logits_RV, rows.batch, ticket.slices, ticket.sampled, late
+            )
+        self._inputs.feed(ticket.drawn.tokens_R, rows)
+        ticket.download = self._downloads.start(ticket.drawn.tokens_R)
 
     def collect(self, ticket: Ticket) -> StepResult:
         """The step's tokens on the host."""
         counts = [part.samples for part in ticket.plan.slices]
-        if ticket.drawn is None:
-            return StepResult([], counts, prompt_scores=ticket.prompt_scores)
-        tokens = ticket.drawn.tokens_R.tolist()
-        failures = self._failures(ticket.slices, ticket.drawn)
-        return StepResult(tokens, counts, ticket.drawn.scores, ticket.prompt_scores, failures)
-
-    def _failures(self, slices: Sequence[Slice], drawn: Drawn) -> dict[int, str]:
-        unsound = drawn.unsound_R.tolist()
-        found = {slices[row].handle: NO_NUMBERS for row, bad in enumerate(unsound) if bad}
-        return found | {slices[row].handle: NOTHING_LEFT for row in drawn.impossible}
+        prompt_scores = read(ticket.plan, ticket.pieces)
+        if ticket.drawn is None or ticket.download is None:
+            return StepResult([], counts, prompt_scores=prompt_scores)
+        found = ticket.download.read()
+        tokens = [-1 - token if token < 0 else token for token in found]
+        failures = _failures(ticket.slices, found, ticket.drawn)
+        return StepResult(tokens, counts, _scores(ticket.drawn), prompt_scores, failures)
 
 
-class _Attention:
-    """Attention of one step, as the model's argument."""
+def _first(rows: Rows, count: int) -> Rows:
+    """The rows that are no padding."""
+    batch = rows.batch
+    cut = SampleBatch(
+        batch.temperature_R[:count],
+        batch.top_k_R[:count],
+        batch.top_p_R[:count],
+        batch.min_p_R[:count],
+        batch.seeds_R[:count],
+        batch.positions_R[:count],
+        batch.all_greedy,
+        batch.filtered,
+    )
+    return Rows(cut, rows.seats_R[:count], None)
 
-    def __init__(self, loaded: LoadedModel, batch: Batch, group_of: Mapping[int, int]) -> None:
-        self._kernel = loaded.operations.attention
-        self._layers = loaded.layers
-        self._group_of = group_of
-        self._steps: list[AttnStep] = [
-            self._kernel.prepare(batch.attention, None) for _ in loaded.groups
-        ]
 
-    def __call__(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
-        step, where = self._steps[self._group_of[layer]], self._layers[layer]
-        self._kernel.write(k_TKH, v_TKH, where, step)
-        out_TNH = torch.empty(q_TNH.shape, dtype=q_TNH.dtype, device=q_TNH.device)
-        return self._kernel.forward(q_TNH, where, step, out_TNH)
+def _scores(drawn: Drawn) -> dict[int, TokenScore]:
+    if drawn.scored is None:
+        return {}
+    return dict(zip(drawn.scored.rows, drawn.scored.scores.read(), strict=True))
+
+
+def _failures(slices: Sequence[Slice], found: Sequence[int], drawn: Drawn) -> dict[int, str]:
+    failed = {slices[row].handle: NO_NUMBERS for row, token in enumerate(found) if token < 0}
+    if drawn.barred is not None:
+        empty = drawn.barred.empty.tolist()
+        for row, nothing_left in zip(drawn.barred.rows, empty, strict=True):
+            if nothing_left:
+                failed[slices[row].handle] = NOTHING_LEFT
+    return failed

@@ -6,77 +6,105 @@ Shape suffixes: R rows that are sampled, V vocabulary.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from jackfield.core.api import Operations, SampleBatch
 from jackfield.core.engine.edits import MASKED, Edits
-from jackfield.core.engine.scoring import score
-from jackfield.core.engine.steps import Join, Late, Slice, TokenScore
+from jackfield.core.engine.scoring import Scores, score
+from jackfield.core.engine.steps import Join, Late, Slice
+
+
+class Scored(NamedTuple):
+    """Scores, and the rows of the step that they are of."""
+
+    rows: list[int]
+    scores: Scores
+
+
+class Barred(NamedTuple):
+    """Rows whose logits were edited, and, on the device, from which of them nothing was left."""
+
+    rows: list[int]
+    empty: Tensor
 
 
 class Drawn(NamedTuple):
-    """Tokens on the device, scores by row, and rows from which nothing could be drawn.
-
-    unsound_R: on the device, whether the logit of the token is no number.
-    """
+    """Tokens on the device. Where the logit of one is no number, it is -1 - token."""
 
     tokens_R: Tensor
-    scores: dict[int, TokenScore]
-    impossible: list[int]
-    unsound_R: Tensor
+    scored: Scored | None = None
+    barred: Barred | None = None
 
 
 class Sampler:
-    """Applies a step's edits and draws. The draw depends on logits, seed and position only."""
+    """Applies a step's edits and draws. The draw depends on logits, seed and position only.
 
-    def __init__(
-        self, operations: Operations, max_seqs: int, vocab_size: int, device: torch.device
-    ) -> None:
-        self._operations = operations
+    Nothing here waits for the device.
+    """
+
+    def __init__(self, operations: Operations, vocab_size: int, device: torch.device) -> None:
+        self._sample = operations.sample
         self._vocab_size = vocab_size
         self._device = device
-        self._floats = np.zeros((max_seqs, 3), dtype=np.float32)
-        self._integers = np.zeros((max_seqs, 2), dtype=np.int64)
         self._edits: dict[int, Edits] = {}
         self._tops: dict[int, int] = {}
+        self._late: set[int] = set()
 
     def join(self, join: Join) -> None:
         """A sequence takes a seat."""
         params, seat = join.params, join.seat
-        temperature = 0.0 if params.greedy else params.temperature
-        self._floats[seat] = (temperature, params.top_p, params.min_p)
-        self._integers[seat] = (max(params.top_k, 0), join.seed)
         self.leave(seat)
         if Edits.wanted(join):
             self._edits[seat] = Edits(join, self._vocab_size, self._device)
         if params.logprobs is not None:
             self._tops[seat] = params.logprobs
+        if join.binds_late:
+            self._late.add(seat)
 
     def leave(self, seat: int) -> None:
         """Nobody sits there any more."""
         self._edits.pop(seat, None)
         self._tops.pop(seat, None)
+        self._late.discard(seat)
 
-    def draw(
-        self, logits_RV: Tensor, slices: Sequence[Slice], sampled: Sequence[int], late: Late
+    def is_plain(self, seats: Sequence[int]) -> bool:
+        """Whether these rows need their logits and a draw, and nothing else."""
+        special = self._edits.keys() | self._tops.keys() | self._late
+        return not special or special.isdisjoint(seats)
+
+    def draw(self, logits_RV: Tensor, batch: SampleBatch) -> Tensor:
+        """One token per row, of rows that nobody edits. May be captured in a CUDA graph."""
+        return self._sample(logits_RV, batch)
+
+    def edit_and_draw(
+        self,
+        logits_RV: Tensor,
+        batch: SampleBatch,
+        slices: Sequence[Slice],
+        sampled: Sequence[int],
+        late: Late,
     ) -> Drawn:
-        """One token per row; `sampled`: how many tokens each sequence has drawn before."""
+        """The same with edits and scores. sampled: tokens that each sequence has drawn before."""
         seats = [part.seat for part in slices]
-        raw = {row: logits_RV[row].clone() for row, s in enumerate(seats) if s in self._tops}
-        impossible = self._edit(logits_RV, slices, sampled, late)
-        tokens_R = self._operations.sample(logits_RV, self._batch(slices))
+        wanted = [row for row, seat in enumerate(seats) if seat in self._tops]
+        raw_RV = logits_RV[wanted].clone() if wanted else None
+        logits_RV = logits_RV.float() if self._edits or late else logits_RV
+        barred = self._edit(logits_RV, slices, sampled, late)
+        tokens_R = self.draw(logits_RV, batch)
+        plain_R = torch.where(tokens_R < 0, -1 - tokens_R, tokens_R)
         for row, seat in enumerate(seats):
             if seat in self._edits:
-                self._edits[seat].sampled(tokens_R[row : row + 1])
-        unsound_R = logits_RV.gather(1, tokens_R.unsqueeze(1)).isnan().squeeze(1)
-        return Drawn(tokens_R, self._score(raw, tokens_R, seats), impossible, unsound_R)
+                self._edits[seat].sampled(plain_R[row : row + 1])
+        if raw_RV is None:
+            return Drawn(tokens_R, None, barred)
+        scores = score(raw_RV, plain_R[wanted], [self._tops[seats[row]] for row in wanted])
+        return Drawn(tokens_R, Scored(wanted, scores), barred)
 
     def _edit(
         self, logits_RV: Tensor, slices: Sequence[Slice], sampled: Sequence[int], late: Late
-    ) -> list[int]:
-        impossible = []
+    ) -> Barred | None:
+        rows, empty = [], []
         for row, part in enumerate(slices):
             edits, banned = self._edits.get(part.seat), late.get(part.handle)
             if edits is None and not banned:
@@ -85,35 +113,8 @@ class Sampler:
                 edits.apply(logits_RV[row], sampled[row])
             if banned:
                 logits_RV[row, list(banned)] = MASKED
-            if bool((logits_RV[row] <= MASKED).all()):
-                impossible.append(row)
-                logits_RV[row].zero_()
-        return impossible
-
-    def _batch(self, slices: Sequence[Slice]) -> SampleBatch:
-        seats = np.array([part.seat for part in slices])
-        floats, integers = self._floats[seats], self._integers[seats]
-        positions = np.array([part.start + part.length for part in slices], dtype=np.int64)
-        return SampleBatch(
-            temperature_R=self._tensor(floats[:, 0]),
-            top_k_R=self._tensor(integers[:, 0]),
-            top_p_R=self._tensor(floats[:, 1]),
-            min_p_R=self._tensor(floats[:, 2]),
-            seeds_R=self._tensor(integers[:, 1]),
-            positions_R=self._tensor(positions),
-            all_greedy=not floats[:, 0].any(),
-        )
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
-
-    def _score(
-        self, raw: dict[int, Tensor], tokens_R: Tensor, seats: Sequence[int]
-    ) -> dict[int, TokenScore]:
-        if not raw:
-            return {}
-        rows = list(raw)
-        tokens = tokens_R[rows].tolist()
-        tops = [self._tops[seats[row]] for row in rows]
-        found = score(torch.stack(list(raw.values())), tokens, tops)
-        return dict(zip(rows, found, strict=True))
+            is_empty = (logits_RV[row] <= MASKED).all()
+            logits_RV[row].masked_fill_(is_empty, 0.0)
+            rows.append(row)
+            empty.append(is_empty)
+        return Barred(rows, torch.stack(empty)) if rows else None

@@ -29,7 +29,8 @@ class Join(NamedTuple):
     """A sequence takes a seat. It holds all that sampling needs to know of it.
 
     output: tokens that were sampled before, on a seat that was lost. stop_ids: ids that end the
-    answer; they are masked until min_tokens were sampled. banned: ids never sampled.
+    answer; they are masked until min_tokens were sampled. banned: ids never sampled. binds_late:
+    whether more may be banned when the token before is known.
     """
 
     seat: int
@@ -40,6 +41,7 @@ class Join(NamedTuple):
     output: Sequence[int]
     stop_ids: frozenset[int]
     banned: Sequence[int]
+    binds_late: bool = False
 
 
 class BlockUpdate(NamedTuple):

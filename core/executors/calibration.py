@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from jackfield.core.api import LayerGroup, Model, ModelInputs, ModelSpec
+from jackfield.core.api import (
+    LayerGroup,
+    Model,
+    ModelInputs,
+    ModelSpec,
+    Operations,
+    Projected,
+)
+from jackfield.core.engine.attend import rotated
 
 CALIBRATION_TOKENS = 512
 GOLDEN = 0.6180339887498949
@@ -24,12 +32,14 @@ class Peaks(NamedTuple):
     v_K: Tensor
 
 
-def measure_peaks(model: Model, spec: ModelSpec, device: torch.device) -> Mapping[int, Peaks]:
+def measure_peaks(
+    model: Model, operations: Operations, spec: ModelSpec, device: torch.device
+) -> Mapping[int, Peaks]:
     """By layer. Depends on the model alone: neither on configuration nor on traffic."""
     ids_T = calibration_ids(spec.vocab_size, min(CALIBRATION_TOKENS, spec.max_positions))
     positions_T = torch.arange(len(ids_T))
     lens_T = torch.full_like(ids_T, len(ids_T)).to(device) if spec.uses_prompt_lens else None
-    attention = _PlainAttention(spec.groups, spec.softmax_scale)
+    attention = _PlainAttention(operations, spec.groups, spec.softmax_scale)
     with torch.inference_mode():
         model.forward(ModelInputs(ids_T.to(device), positions_T.to(device), lens_T), attention)
     return attention.peaks
@@ -43,7 +53,10 @@ def calibration_ids(vocab_size: int, count: int) -> Tensor:
 class _PlainAttention:
     """Dense, unpaged attention as the model's argument; remembers peaks."""
 
-    def __init__(self, groups: Sequence[LayerGroup], scale: float) -> None:
+    def __init__(
+        self, operations: Operations, groups: Sequence[LayerGroup], scale: float
+    ) -> None:
+        self._operations = operations
         self.peaks: dict[int, Peaks] = {}
         self._windows = {layer: group.window for group in groups for layer in group.layers}
         self._scale = scale
@@ -59,6 +72,9 @@ class _PlainAttention:
             enable_gqa=q_TNH.shape[1] != k_TKH.shape[1],
         )
         return out_1NTH[0].transpose(0, 1).to(q_TNH.dtype).contiguous()
+
+    def projected(self, layer: int, projected: Projected) -> Tensor:
+        return self(layer, *rotated(self._operations, projected))
 
 
 def _heads_first(x_TNH: Tensor) -> Tensor:

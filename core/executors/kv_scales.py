@@ -13,6 +13,7 @@ from jackfield.core.api import (
     KvSpec,
     Model,
     ModelSpec,
+    Operations,
     ScaleSource,
 )
 from jackfield.core.checkpoint.kv_scales import StoredScales, read_kv_scales
@@ -26,6 +27,7 @@ class Subject(NamedTuple):
     """What scales are for. kv_specs: of the model's groups. files: None = random weights."""
 
     model: Model
+    operations: Operations
     spec: ModelSpec
     kv_specs: Sequence[KvSpec]
     files: TensorFiles | None
@@ -83,7 +85,7 @@ def _require_none_missing(
 
 
 def _calibrated(subject: Subject, rest: Mapping[int, KvEncoding]) -> dict[int, KvScales]:
-    peaks = measure_peaks(subject.model, subject.spec, subject.device)
+    peaks = measure_peaks(subject.model, subject.operations, subject.spec, subject.device)
     return {layer: _scales_of(layer, peaks[layer], encoding) for layer, encoding in rest.items()}
 
 

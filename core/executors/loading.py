@@ -13,6 +13,7 @@ from jackfield.core.api import (
     KvSpec,
     Model,
     ModelSpec,
+    Operations,
     OpSpec,
     Shard,
     TierSpec,
@@ -22,9 +23,9 @@ from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.kv_scales import KV_SCALE_NAME
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
-from jackfield.core.engine.operations import ATTENTION, Table, bind
+from jackfield.core.engine.operations import ATTENTION, Table, bind, uncapturable
 from jackfield.core.engine.planner import Limits
-from jackfield.core.engine.runner import LoadedModel, Runner
+from jackfield.core.engine.runner import SAMPLE, LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
 from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
@@ -107,8 +108,9 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     block_bytes = bytes_per_block(spec.groups, layouts)
     limits = limits_for(config, spec, order.device)
     check_tiles(table.owners[ATTENTION], layouts, order.block_size)
-    fixed = _fix_scales(order, model, kv_specs, config)
+    fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
+    eager = uncapturable(table, limits.max_seqs, limits.max_model_len)
 
     def loaded_with(num_blocks: int) -> LoadedModel:
         layers = allocate(
@@ -116,8 +118,9 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
             fixed.by_layer,
         )  # fmt: skip
         return LoadedModel(
-            model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens
-        )
+            model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens,
+            eager,
+        )  # fmt: skip
 
     scratch = _scratch(order, limits, attention.workspace, loaded_with)
     num_blocks = _count(order, config, limits, block_bytes, scratch, before)
@@ -125,13 +128,24 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     loaded = loaded_with(num_blocks)
     copier = BlockCopier(loaded.layers, order.device)
     runner = Runner(loaded, limits, order.block_size, order.device, copier)
+    runner.warm_up()
     tiers = open_tiers(order.tier_hooks, copier, rank=0, pinned=order.device.type == "cuda")
     executor = SingleDevice(runner, order.device, tiers.transfers)
     return Loaded(
         executor, table, limits, num_blocks, num_blocks * block_bytes,
         block_bytes // order.block_size, fixed.origin,
-        encoding_identity(kv_specs, fixed.by_layer), fixed.notices, tiers.specs,
+        encoding_identity(kv_specs, fixed.by_layer),
+        (*fixed.notices, *graph_notices(table, eager, order.device)), tiers.specs,
     )  # fmt: skip
+
+
+def graph_notices(table: Table, eager: frozenset[str], device: torch.device) -> tuple[str, ...]:
+    """Why steps of decodes are not, or not wholly, launched as CUDA graphs."""
+    if device.type != "cuda" or not eager:
+        return ()
+    names = ", ".join(f"{name} of {table.owners.get(name, 'nobody')}" for name in sorted(eager))
+    what = "sampling is not part of" if eager == {SAMPLE} else "no step is launched as"
+    return (f"{what} a CUDA graph, because these operations cannot be captured: {names}",)
 
 
 def _asker(order: Order) -> str:
@@ -139,11 +153,15 @@ def _asker(order: Order) -> str:
 
 
 def _fix_scales(
-    order: Order, model: Model, kv_specs: Sequence[KvSpec], config: Config
+    order: Order,
+    model: Model,
+    operations: Operations,
+    kv_specs: Sequence[KvSpec],
+    config: Config,
 ) -> FixedScales:
     dummy = config.model.load_format == "dummy"
     files = None if dummy else order.folder.tensor_files()
-    return fix_scales(Subject(model, order.spec, kv_specs, files, order.device))
+    return fix_scales(Subject(model, operations, order.spec, kv_specs, files, order.device))
 
 
 def _kv_spec(order: Order, window: int | None) -> KvSpec:

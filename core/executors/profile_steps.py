@@ -8,7 +8,7 @@ from itertools import cycle, islice
 from jackfield.core.api import SamplingParams
 from jackfield.core.api.sampling import MAX_LOGPROBS
 from jackfield.core.engine.planner import Limits
-from jackfield.core.engine.runner import SCORE_ROWS
+from jackfield.core.engine.prompt_scores import SCORE_ROWS
 from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
 
 EVERYTHING = SamplingParams(

@@ -153,7 +153,7 @@ class CacheConfig(PluginSections):
 class KernelConfig(PluginSections):
     """Who serves the operations; for each one the first that can."""
 
-    stack: PluginStack = ["cpu", "torch"]
+    stack: PluginStack = ["triton", "cpu", "torch"]
 
 
 class SamplingConfig(Section):

@@ -11,6 +11,7 @@ import torch
 from jackfield import LLM
 from jackfield.core.api import (
     ConfigError,
+    KernelPlugin,
     KvEncoding,
     KvSpec,
     OpSpec,
@@ -102,10 +103,11 @@ def test_a_pool_of_so_many_bytes_holds_more_tokens(folder: Path) -> None:
     assert assembly.loaded.num_blocks == 4 * plain.loaded.num_blocks
 
 
-class Kernels:
+class Kernels(KernelPlugin):
     """An attention that reads nothing but what models compute, or that never serves."""
 
     def __init__(self, reason: str | None = None) -> None:
+        super().__init__(self.Config())
         self.reason = reason
 
     def operations(self) -> dict[str, Any]:

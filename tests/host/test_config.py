@@ -24,7 +24,7 @@ def test_defaults() -> None:
     assert config.cache.evictors("device") == config.cache.evictors("host") == [
         "pin", "ttl", "lru"
     ]  # fmt: skip
-    assert config.kernel.stack == ["cpu", "torch"]
+    assert config.kernel.stack == ["triton", "cpu", "torch"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
-from jackfield.core.api.kernel import AttnBatch, KernelPlugin, KvLayer, KvSpec, OpSpec
+from jackfield.core.api.kernel import AttnBatch, Extent, KernelPlugin, KvLayer, KvSpec, OpSpec
 from jackfield.core.api.scheduler import PolicyConfig
 from jackfield.plugins.kernels.cpu import CpuKernels
 from jackfield.plugins.kernels.torch_ops import TorchKernels
@@ -81,6 +81,7 @@ class Scene:
             decodes,
             max(self.query_lens),
             max(self.lens),
+            tuple(map(Extent, starts[decodes:-1], starts[decodes + 1 :], self.lens[decodes:])),
         )
 
     def layer(self, attention: Any, scales: KvScales | None = None) -> KvLayer:
@@ -92,7 +93,7 @@ class Scene:
         layer = KvLayer(tensors, self.scale, self.spec.window, scales, self.spec.encoding)
         slots, keys, values = zip(*map(self._cached, range(len(self.lens))), strict=True)
         if any(map(len, slots)):
-            step = attention.prepare(self._cached_batch(torch.cat(slots)), None)
+            step = attention.prepare(self._cached_batch(torch.cat(slots)))
             attention.write(torch.cat(keys), torch.cat(values), layer, step)
         return layer
 
@@ -107,7 +108,8 @@ class Scene:
     def _cached_batch(self, slots: Tensor) -> AttnBatch:
         starts = torch.tensor([0, len(slots)], dtype=torch.int32)
         lens = torch.tensor([len(slots)], dtype=torch.int32)
-        return AttnBatch(starts, lens, self.tables[:1], slots, 0, len(slots), len(slots))
+        prompts = (Extent(0, len(slots), len(slots)),)
+        return AttnBatch(starts, lens, self.tables[:1], slots, 0, len(slots), len(slots), prompts)
 
     def step_inputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of the step as views of one merged projection."""
@@ -129,7 +131,7 @@ class Scene:
         """What the kernel makes of the step."""
         layer = self.layer(attention, scales)
         q, k, v = self.step_inputs()
-        step = attention.prepare(self.batch(), None)
+        step = attention.prepare(self.batch())
         attention.write(k, v, layer, step)
         out = torch.full((len(q), *q.shape[1:]), float("nan"), dtype=self.spec.dtype)
         return attention.forward(q, layer, step, out)  # type: ignore[no-any-return]

@@ -101,7 +101,7 @@ def test_a_second_step_reuses_what_was_prepared(operations: Ops, make_scene: Mak
         scene = make_scene(lens)
         layer = scene.layer(attention)
         q, k, v = scene.step_inputs()
-        step = attention.prepare(scene.batch(), step)
+        step = attention.prepare(scene.batch())
         attention.write(k, v, layer, step)
         out = attention.forward(q, layer, step, torch.empty(q.shape))
         torch.testing.assert_close(out.double(), scene.reference(), atol=5e-6, rtol=1e-5)
@@ -112,7 +112,7 @@ def test_layers_of_two_shapes_share_a_step(operations: Ops, make_scene: Make) ->
     wide = make_scene([50, 600, 80], [1, 1, 60], heads=(4, 2))
     narrow = make_scene([50, 600, 80], [1, 1, 60], heads=(12, 2), window=30)
     narrow.tables = wide.tables
-    step = attention.prepare(wide.batch(), None)
+    step = attention.prepare(wide.batch())
     for scene in (wide, narrow, wide):
         layer = scene.layer(attention)
         q, k, v = scene.step_inputs()

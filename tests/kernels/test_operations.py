@@ -147,5 +147,5 @@ def test_threads_divide_the_rows(operations: Ops) -> None:
 def test_every_operation_accepts_what_it_is_made_for(operations: Ops) -> None:
     spec = OpSpec(torch.bfloat16, 64, 16, 1000)
     for name, operation in operations.items():
-        if name != "attention":
+        if name not in ("attention", "step_inputs"):
             assert operation.unsupported(spec, torch.device("cpu")) == []

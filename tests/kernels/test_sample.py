@@ -30,12 +30,13 @@ def settings(rows: list[Setting], seed: int = 0) -> SampleBatch:
     index = torch.arange(len(rows))
     return SampleBatch(
         torch.tensor(temperature),
-        torch.tensor(top_k),
+        torch.tensor(top_k, dtype=torch.int32),
         torch.tensor(top_p),
         torch.tensor(min_p),
         index + seed,
         index * 3,
         all(value == 0 for value in temperature),
+        any(row[0] > 0 and row[1:] != (0, 1.0, 0.0) for row in rows),
     )
 
 
@@ -156,8 +157,8 @@ def test_a_row_does_not_depend_on_the_batch(operations: Ops, setting: Setting) -
     for seed in range(5):
         batch = settings(rows, seed)
         together = sample(logits.clone(), batch)
-        fields = [column[:1] for column in batch[:-1]]
-        alone = sample(logits[:1].clone(), SampleBatch(*fields, batch.all_greedy))
+        fields = [column[:1] for column in batch[:-2]]
+        alone = sample(logits[:1].clone(), SampleBatch(*fields, *batch[-2:]))
         assert alone[0] == together[0]
 
 
@@ -199,3 +200,13 @@ def test_logits_of_a_strided_view(operations: Ops) -> None:
         batch = settings([setting] * 3)
         dense = operations["sample"](logits[::4, :600].contiguous(), batch)
         assert torch.equal(operations["sample"](logits.clone()[::4, :600], batch), dense)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_token_whose_logit_is_no_number_is_marked(operations: Ops, temperature: float) -> None:
+    logits = torch.randn(3, 600)
+    logits[1] = torch.nan
+    batch = settings([(temperature, 0, 1.0, 0.0)] * 3)
+    tokens = operations["sample"](logits, batch).tolist()
+    assert tokens[0] >= 0 and tokens[2] >= 0
+    assert -600 <= tokens[1] < 0

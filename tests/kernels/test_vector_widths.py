@@ -57,12 +57,13 @@ def test_draws(narrow: Mapping[str, Any], native: Mapping[str, Any]) -> None:
     logits = torch.randn(rows, 1000) * 3
     batch = SampleBatch(
         temperature_R=torch.full((rows,), 0.9),
-        top_k_R=torch.full((rows,), 40),
+        top_k_R=torch.full((rows,), 40, dtype=torch.int32),
         top_p_R=torch.full((rows,), 0.9),
         min_p_R=torch.zeros(rows),
         seeds_R=torch.arange(rows),
         positions_R=torch.full((rows,), 7),
         all_greedy=False,
+        filtered=True,
     )
     one = narrow["sample"](logits.clone(), batch)
     other = native["sample"](logits.clone(), batch)

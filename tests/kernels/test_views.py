@@ -26,7 +26,7 @@ def planned(scene: Any, window: int | None = None) -> Plan:
     geometry = Geometry(
         scene.num_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim, spec.dtype, window
     )
-    plan: Plan = TorchAttention().prepare(scene.batch(), None).plan(geometry)
+    plan: Plan = TorchAttention().prepare(scene.batch()).plan(geometry)
     return plan
 
 

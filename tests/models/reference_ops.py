@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from jackfield.core.api.errors import CheckpointError
-from jackfield.core.api.kernel import Operations
+from jackfield.core.api.kernel import Operations, Projected
 from jackfield.core.api.model import Model, ModelInputs, ModelSpec, Shard, Split
+from jackfield.core.engine.attend import rotated
 
 
 class PlainLinear:
@@ -71,6 +72,9 @@ class GrowingCache:
         scores = torch.einsum("tnh,snh->nts", q_TNH, keys) * self._scale
         scores = scores.masked_fill(~self._visible(layer, len(q_TNH), len(keys)), -torch.inf)
         return torch.einsum("nts,snh->tnh", scores.softmax(-1), values)
+
+    def projected(self, layer: int, projected: Projected) -> Tensor:
+        return self(layer, *rotated(operations(), projected))
 
     def _visible(self, layer: int, queries: int, total: int) -> Tensor:
         distance = torch.arange(total - queries, total)[:, None] - torch.arange(total)

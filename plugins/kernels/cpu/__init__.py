@@ -1,6 +1,6 @@
 """C kernels for CPUs, compiled on the machine that runs them at first use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jackfield.core.api.kernel import KernelPlugin
@@ -16,6 +16,9 @@ from jackfield.plugins.kernels.cpu.silu_mul import CpuSiluMul
 
 class CpuKernels(KernelPlugin):
     """Float32 and bfloat16. Without a C compiler every operation says so and is passed over."""
+
+    def device_types(self) -> Sequence[str]:
+        return ("cpu",)
 
     def operations(self) -> Mapping[str, Any]:
         library = Library()

@@ -85,8 +85,8 @@ class CpuAttention:
     def capturable(self, max_rows: int, max_len: int) -> bool:
         return False
 
-    def prepare(self, batch: AttnBatch, into: AttnStep | None) -> AttnStep:
-        step = CpuStep() if into is None else into
+    def prepare(self, batch: AttnBatch) -> AttnStep:
+        step = CpuStep()
         step.fill(batch)
         return step
 

@@ -18,3 +18,6 @@ class CompiledOperation:
 
     def unsupported(self, spec: OpSpec, device: torch.device) -> list[str]:
         return self._library.refusals(device, spec.dtype)
+
+    def capturable(self) -> bool:
+        return False

@@ -26,6 +26,9 @@ class CpuSample:
     def unsupported(self, spec: OpSpec, device: torch.device) -> list[str]:
         return self._library.refusals(device)
 
+    def capturable(self) -> bool:
+        return False
+
     def __call__(self, logits_RV: Tensor, batch: SampleBatch) -> Tensor:
         logits_RV, strides = dense_rows(logits_RV.float())
         tokens_R = torch.empty(logits_RV.shape[0], dtype=torch.int64)
@@ -34,7 +37,8 @@ class CpuSample:
             self._argmax(shape, tokens_R)
         else:
             self._draw(shape, batch, tokens_R)
-        return tokens_R
+        unsound_R = logits_RV.gather(1, tokens_R.unsqueeze(1)).isnan().squeeze(1)
+        return torch.where(unsound_R, -1 - tokens_R, tokens_R)
 
     def _argmax(self, shape: tuple[int, ...], tokens_R: Tensor) -> None:
         scratch = self._floats(shape[2] * (shape[3] // BLOCK + 1))

@@ -11,10 +11,11 @@ from jackfield.plugins.kernels.torch_ops.rms_norm import TorchRmsNorm
 from jackfield.plugins.kernels.torch_ops.rope import TorchRope
 from jackfield.plugins.kernels.torch_ops.sample import TorchSample
 from jackfield.plugins.kernels.torch_ops.silu_mul import TorchSiluMul
+from jackfield.plugins.kernels.torch_ops.step_inputs import TorchStepInputs
 
 
 class TorchKernels(KernelPlugin):
-    """All operations; none of them refuses a device."""
+    """All operations; none that a model cannot do without refuses a device."""
 
     def operations(self) -> Mapping[str, Any]:
         return {
@@ -25,4 +26,5 @@ class TorchKernels(KernelPlugin):
             "silu_mul": TorchSiluMul(),
             "linear": TorchLinear(),
             "sample": TorchSample(),
+            "step_inputs": TorchStepInputs(),
         }

@@ -45,7 +45,7 @@ class TorchAttention:
     def capturable(self, max_rows: int, max_len: int) -> bool:
         return False
 
-    def prepare(self, batch: AttnBatch, into: AttnStep | None) -> AttnStep:
+    def prepare(self, batch: AttnBatch) -> AttnStep:
         return TorchStep(batch)
 
     def write(self, k_TKH: Tensor, v_TKH: Tensor, layer: KvLayer, step: AttnStep) -> None:

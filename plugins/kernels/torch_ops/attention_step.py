@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.api.kernel import AttnBatch
+from jackfield.core.api.kernel import AttnBatch, Extent
 
 SHORT = 256
 """Positions from which a slice of one token may be read where it lies, by calls of its own."""
@@ -104,11 +104,10 @@ def _plan(batch: AttnBatch, geometry: Geometry) -> Plan:
     gathered = _gathered(batch, geometry, views) if len(views) < batch.num_decodes else ()
     if batch.num_decodes == batch.lens_S.shape[0]:
         return Plan(gathered, views, ())
-    starts, lens = batch.query_start_S1.tolist(), batch.lens_S.tolist()
     prefills = tuple(
-        _prefill(batch, geometry, index, (starts[index], starts[index + 1], lens[index]), where)
-        for index, where in enumerate(found)
-        if index >= batch.num_decodes and starts[index + 1] > starts[index]
+        _prefill(batch, geometry, index, extent, found[index])
+        for index, extent in enumerate(batch.prompts, batch.num_decodes)
+        if extent.end > extent.begin
     )
     return Plan(gathered, views, prefills)
 
@@ -205,7 +204,7 @@ def _prefill(
     batch: AttnBatch,
     geometry: Geometry,
     index: int,
-    extent: tuple[int, int, int],
+    extent: Extent,
     where: slice | None,
 ) -> Prefill:
     begin, end, length = extent

@@ -10,3 +10,6 @@ class Everywhere:
 
     def unsupported(self, spec: OpSpec, device: torch.device) -> list[str]:
         return []
+
+    def capturable(self) -> bool:
+        return True

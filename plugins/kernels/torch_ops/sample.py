@@ -20,7 +20,16 @@ from jackfield.plugins.kernels.torch_ops.uniform import uniform
 class TorchSample(Everywhere):
     """Rows are treated by what they ask for; no result depends on the other rows."""
 
+    def capturable(self) -> bool:
+        return False
+
     def __call__(self, logits_RV: Tensor, batch: SampleBatch) -> Tensor:
+        logits_RV = logits_RV.float()
+        tokens_R = self._tokens(logits_RV, batch)
+        unsound_R = logits_RV.gather(1, tokens_R.unsqueeze(1)).isnan().squeeze(1)
+        return torch.where(unsound_R, -1 - tokens_R, tokens_R)
+
+    def _tokens(self, logits_RV: Tensor, batch: SampleBatch) -> Tensor:
         if batch.all_greedy:
             return logits_RV.argmax(-1)
         greedy, plain, filtered = _kinds(batch)

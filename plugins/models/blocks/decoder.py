@@ -70,5 +70,5 @@ class Decoder:
         return x_TD
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
-        """`[R, V]` in float32."""
+        """`[R, V]`."""
         return self._vocabulary.logits(hidden_RD)

@@ -32,8 +32,8 @@ class Vocabulary:
         return embedding(ids_T, self._table_VD)
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
-        """`[R, V]` in float32."""
-        return self._linear(hidden_RD, self._head).float()
+        """`[R, V]`."""
+        return self._linear(hidden_RD, self._head)
 
 
 def _ignore_head(weights: Weights) -> None:

@@ -1,0 +1,151 @@
+"""Steps of decodes as CUDA graphs: launched in one go, at sizes padded to a few.
+
+A graph holds everything from the news of a step to the tokens that are fed to the next one. It is
+captured at the start, the largest first, so that all others fit into the memory that it took; those
+with filters or common beginnings when their size first comes, which takes tens of milliseconds.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jackfield.core.engine.batch import Batch
+from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
+from jackfield.core.engine.downloads import Downloads
+from jackfield.core.engine.packing import Packing
+
+log = logging.getLogger("jackfield.engine")
+SMALL_SIZES = (1, 2, 4, 8)
+FINE, FINE_UNTIL = 8, 256
+COARSE = 32
+LARGEST = 512
+"""Slices; larger steps take so long that their launches do not count."""
+
+
+class Variant(NamedTuple):
+    """What is captured. size: slices. samples: whether it draws the tokens, too; filtered: from
+    parts of the vocabulary. grouped: whether common beginnings are read once."""
+
+    size: int
+    samples: bool = True
+    filtered: bool = False
+    grouped: bool = False
+
+
+class Outputs(NamedTuple):
+    """What a step gives: the rows' logits and, if it samples, their tokens."""
+
+    logits_RV: Tensor
+    tokens_R: Tensor | None
+
+
+Compute = Callable[[Batch, bool], Outputs]
+"""One step from its tensors to its outputs; the flag says whether it samples and feeds."""
+
+
+@dataclass(slots=True)
+class Captured:
+    """One graph, where its news go and its outputs come from."""
+
+    graph: torch.cuda.CUDAGraph
+    news: Tensor
+    packing: Packing
+    batch: Batch
+    outputs: Outputs
+
+
+def padded_sizes(most: int) -> list[int]:
+    """Sizes for steps of up to `most` slices, ascending."""
+    sizes = [*SMALL_SIZES, *range(2 * FINE, FINE_UNTIL + 1, FINE)]
+    sizes += range(FINE_UNTIL + COARSE, LARGEST + 1, COARSE)
+    limit = min(most, LARGEST)
+    return [*(size for size in sizes if size < limit), limit]
+
+
+class DecodeGraphs:
+    """Captures and replays. All calls come from the thread that runs the model."""
+
+    def __init__(
+        self,
+        inputs: DeviceInputs,
+        compute: Compute,
+        downloads: Downloads,
+        sizes: Sequence[int],
+        max_len: int,
+        device: torch.device,
+    ) -> None:
+        self._inputs = inputs
+        self._compute = compute
+        self._downloads = downloads
+        self._sizes = sizes
+        self._max_len = max_len
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._graphs: dict[Variant, Captured] = {}
+
+    def fits(self, num_slices: int) -> bool:
+        """Whether there is a size for so many decodes."""
+        return num_slices <= self._sizes[-1]
+
+    def warm_up(self, *, samples: bool) -> None:
+        """Capture all plain sizes, the largest first, and see that whatever kernels others need
+        are there."""
+        for size in reversed(self._sizes):
+            self._captured(Variant(size, samples))
+        for size in (self._sizes[-1], self._sizes[0]):
+            self._captured(Variant(size, samples, grouped=True))
+            self._captured(Variant(size, samples, filtered=samples))
+
+    def run(self, arrays: Arrays, shape: Shape, *, samples: bool) -> tuple[Batch, Outputs]:
+        """One step of decodes. Its outputs may be overwritten by the next one."""
+        size = self._sizes[bisect_left(self._sizes, shape.num_tokens)]
+        variant = Variant(size, samples, shape.filtered and samples, shape.grouped)
+        found = self._captured(variant)
+        if len(arrays.new_blocks_U) > size:
+            self._inputs.tell(arrays, shape)
+        self._inputs.fill(found.news, found.packing, self._inputs.padded(arrays, size))
+        self._downloads.wait()  # graphs share memory: this one may write over the last one's tokens
+        found.graph.replay()
+        return found.batch, found.outputs
+
+    def _captured(self, variant: Variant) -> Captured:
+        found = self._graphs.get(variant)
+        if found is None:
+            found = self._graphs[variant] = self._capture(variant)
+        return found
+
+    def _capture(self, variant: Variant) -> Captured:
+        shape = Shape(
+            variant.size, variant.size, 1, self._max_len, (), False, variant.filtered,
+            variant.grouped,
+        )  # fmt: skip
+        nothing = self._inputs.nothing(shape)
+        arrays = nothing.listed()
+        packing = Packing.of(arrays)
+        news = torch.empty(packing.size, dtype=torch.uint8, device=self._device)
+        self._inputs.fill(news, packing, nothing)
+        views = views_of(nothing, packing.views(news), shape)
+        graph = torch.cuda.CUDAGraph()
+        current = torch.cuda.current_stream(self._device)
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):
+            # Once without capturing: kernels are compiled and libraries make their handles.
+            self._compute(self._inputs.captured(views, shape), variant.samples)
+            self._side.synchronize()
+            # Not by `torch.cuda.graph`, which collects garbage each time. Threads that copy blocks
+            # to and from tiers go on meanwhile.
+            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                batch = self._inputs.captured(views, shape)
+                outputs = self._compute(batch, variant.samples)
+            finally:
+                graph.capture_end()
+        current.wait_stream(self._side)
+        log.debug("captured %s", variant)
+        return Captured(graph, news, packing, batch, outputs)
