@@ -110,6 +110,13 @@ def clients(session: nox.Session) -> None:
     session.run(shared_python(), "tests/clients/run.py", *session.posargs)
 
 
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """What only a GPU can show: kernels in bfloat16, graphs, whole models. Needs one."""
+    run_pytest(session, "tests/kernels/triton", *session.posargs)
+    run_pytest(session, "-m", "gpu", *session.posargs)
+
+
 @nox.session(name="conformance-deep")
 def conformance_deep(session: nox.Session) -> None:
     """The property tests again, with many more examples. Takes long; run it before a release."""

@@ -1,0 +1,103 @@
+"""Paged attention on a GPU: decodes by a list of work made on the device, prefills by tiles.
+
+A layer's keys and values are `[num_blocks, K, block_size, H]`, so those of one block and head lie
+side by side.
+"""
+
+import torch
+from torch import Tensor
+
+from jackfield.core.api.kernel import (
+    AttnBatch,
+    AttnStep,
+    BatchLimits,
+    KvLayer,
+    KvLayout,
+    KvSpec,
+    KvTensor,
+)
+from jackfield.plugins.kernels.triton.attention_step import TritonStep, num_processors
+from jackfield.plugins.kernels.triton.configs import Configs
+from jackfield.plugins.kernels.triton.decode import decode_attention
+from jackfield.plugins.kernels.triton.encode import encoding_reasons
+from jackfield.plugins.kernels.triton.kv_write import kv_write
+from jackfield.plugins.kernels.triton.prefill import TritonPrefill
+from jackfield.plugins.kernels.triton.support import TritonConfig, reasons
+from jackfield.plugins.kernels.triton.work_list import capacity_of
+
+HEAD_MULTIPLE = 16
+MAX_HEAD = 256
+MAX_GROUP = 64
+SMALLEST_BLOCK = 8
+
+
+class TritonAttention:
+    """All that depends on lengths is computed on the device, so decodes may be captured."""
+
+    def __init__(self, config: TritonConfig) -> None:
+        self._config = config
+        self._configs = Configs("decode")
+        self._prefill = TritonPrefill()
+        self._specs: list[KvSpec] = []
+
+    def unsupported(self, spec: KvSpec, device: torch.device) -> list[str]:
+        found = reasons(device, spec.dtype, self._config)
+        return [*found, *_shape_reasons(spec), *encoding_reasons(spec.encoding)]
+
+    def layout(self, spec: KvSpec) -> KvLayout:
+        self._specs.append(spec)
+        dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
+        shape = (spec.num_kv_heads, spec.block_size, spec.head_dim)
+        tensors = (KvTensor("k", shape, dtype), KvTensor("v", shape, dtype))
+        return KvLayout(tensors, SMALLEST_BLOCK)
+
+    def workspace(self, limits: BatchLimits) -> int:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        processors = num_processors(device)
+        specs = set(self._specs)
+        prefill = (self._prefill.workspace(spec, limits, device) for spec in specs)
+        decodes = sum(_scratch(spec, limits, processors) for spec in specs)
+        return decodes + max(prefill, default=0)
+
+    def capturable(self, max_rows: int, max_len: int) -> bool:
+        return True
+
+    def prepare(self, batch: AttnBatch) -> AttnStep:
+        prefill = self._prefill.prepare(batch) if batch.prompts else None
+        return TritonStep(batch, self._configs, prefill)
+
+    def write(self, k_TKH: Tensor, v_TKH: Tensor, layer: KvLayer, step: AttnStep) -> None:
+        kv_write(k_TKH, v_TKH, layer, step.batch.slots_T)
+
+    def forward(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> Tensor:
+        if step.batch.num_decodes:
+            decode_attention(q_TNH, layer, step, out_TNH)
+        if step.prefill is not None:
+            self._prefill.forward(q_TNH, layer, step.prefill, out_TNH)
+        return out_TNH
+
+
+def _shape_reasons(spec: KvSpec) -> list[str]:
+    found = []
+    if spec.head_dim % HEAD_MULTIPLE or not 0 < spec.head_dim <= MAX_HEAD:
+        found.append(
+            f"the head size must be a multiple of {HEAD_MULTIPLE} up to {MAX_HEAD}, "
+            f"not {spec.head_dim}"
+        )
+    if spec.num_heads % spec.num_kv_heads or spec.num_heads > MAX_GROUP * spec.num_kv_heads:
+        found.append(
+            f"each key/value head must serve the same number of query heads, {MAX_GROUP} at most; "
+            f"there are {spec.num_kv_heads} and {spec.num_heads}"
+        )
+    if spec.block_size < SMALLEST_BLOCK or spec.block_size & (spec.block_size - 1):
+        found.append(
+            f"the block size must be a power of two from {SMALLEST_BLOCK} on, "
+            f"not {spec.block_size}; set cache.paged.block_size"
+        )
+    return found
+
+
+def _scratch(spec: KvSpec, limits: BatchLimits, processors: int) -> int:
+    """Partial results, once more for common beginnings."""
+    pieces = 2 * capacity_of(limits.max_seqs, spec.num_kv_heads, processors)
+    return pieces * (spec.num_heads * (spec.head_dim + 1) * 4 + 64)

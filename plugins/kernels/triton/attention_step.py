@@ -1,0 +1,138 @@
+"""What is the same for all layers of a step: its decodes' work, and room for partial results."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jackfield.core.api.kernel import AttnBatch, KvLayer
+from jackfield.plugins.kernels.triton.configs import Config, Configs
+from jackfield.plugins.kernels.triton.launch import power_of_two
+from jackfield.plugins.kernels.triton.support import interpreted
+from jackfield.plugins.kernels.triton.work_list import Cut, WorkList, make_work_list
+
+FEW = 32
+"""Decodes up to which a step counts as small: it then needs many short pieces."""
+SMALLEST = 16
+"""Rows of a product."""
+INTERPRETED = 4
+"""Processors that the interpreter is said to have."""
+
+
+class Geometry(NamedTuple):
+    """What the work of a layer depends on beside the batch."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+    device: torch.device
+    window: int | None
+
+    @property
+    def group(self) -> int:
+        """Query heads of one key/value head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def width(self) -> int:
+        return power_of_two(self.head_dim)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the products of one decode."""
+        return max(power_of_two(self.group), SMALLEST)
+
+
+class Plan(NamedTuple):
+    """The work of one geometry's layers. config and group_config: of the two launches.
+
+    partials `[partial, N, H]` and sums `[partial, N]`, float32.
+    """
+
+    work: WorkList
+    config: Config
+    group_config: Config
+    processors: int
+    partials: Tensor
+    sums: Tensor
+
+    @property
+    def grouped(self) -> bool:
+        """Whether common beginnings are read once for several decodes."""
+        return self.work.group_items.numel() > 0
+
+
+class TritonStep:
+    """One prepared batch. A plan is made at the first layer of each geometry, and launches there.
+
+    prefill: what prepared the slices of several tokens, if there are any.
+    """
+
+    def __init__(self, batch: AttnBatch, configs: Configs, prefill: Any) -> None:
+        self.batch = batch
+        self.prefill = prefill
+        self._configs = configs
+        self._plans: dict[Geometry, Plan] = {}
+
+    def plan(self, geometry: Geometry) -> Plan:
+        plan = self._plans.get(geometry)
+        if plan is None:
+            plan = self._plans[geometry] = make_plan(self.batch, geometry, self._configs)
+        return plan
+
+
+def geometry_of(q_TNH: Tensor, layer: KvLayer) -> Geometry:
+    k = layer.tensors["k"]
+    _, kv_heads, block_size, head_dim = k.shape
+    return Geometry(
+        q_TNH.shape[1], kv_heads, head_dim, block_size, k.dtype, q_TNH.device, layer.window
+    )
+
+
+def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan:
+    amount = "few" if batch.num_decodes <= FEW else "many"
+    find = configs.find
+    config = find(f"{amount}_{_class(geometry)}", geometry.dtype, geometry.device)
+    group_config = find(f"group_{_class(geometry)}", geometry.dtype, geometry.device)
+    processors = num_processors(geometry.device)
+    work = make_work_list(batch, cut_of(geometry, config, group_config, processors))
+    shape = (work.partials, geometry.num_heads, geometry.head_dim)
+    partials = torch.empty(shape, dtype=torch.float32, device=geometry.device)
+    sums = torch.empty(shape[:2], dtype=torch.float32, device=geometry.device)
+    return Plan(work, config, group_config, processors, partials, sums)
+
+
+def cut_of(geometry: Geometry, config: Config, group_config: Config, processors: int) -> Cut:
+    return Cut(
+        geometry.num_kv_heads,
+        geometry.window,
+        processors,
+        config["TILE"],
+        min(config["TILE"], geometry.block_size),
+        config["OVERHEAD"],
+        config["MERGE"],
+        group_config["TILE"],
+        members_of(geometry, group_config),
+    )
+
+
+def members_of(geometry: Geometry, group_config: Config) -> int:
+    """Decodes that read a common beginning together."""
+    return max(group_config["ROWS"] // geometry.group, 1)
+
+
+def num_processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return INTERPRETED
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def exact(dtype: torch.dtype) -> bool:
+    """Whether products are those of float32, as all that the interpreter computes must be."""
+    return dtype is torch.float32 or interpreted()
+
+
+def _class(geometry: Geometry) -> int:
+    return max(geometry.width, 64)

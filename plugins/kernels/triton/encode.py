@@ -1,0 +1,126 @@
+"""Stored keys and values on the device: the rule of `torch_ops.encoding`, bit by bit.
+
+Codes are bytes here, whatever type the pool has: devices before sm_89 do not know e4m3.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from jackfield.core.api.encoding import KvEncoding
+
+PLAIN: tl.constexpr = tl.constexpr(0)
+"""Kinds of `encode` and `decode`: as it comes."""
+E4M3: tl.constexpr = tl.constexpr(1)
+E5M2: tl.constexpr = tl.constexpr(2)
+INT8: tl.constexpr = tl.constexpr(3)
+
+
+class Format(NamedTuple):
+    """What the functions below know of a kind."""
+
+    kind: int
+    limit: float
+
+
+FORMATS = {
+    torch.float8_e4m3fn: Format(E4M3.value, 448.0),
+    torch.float8_e5m2: Format(E5M2.value, 57344.0),
+    torch.int8: Format(INT8.value, 127.0),
+}
+
+
+def kind_of(encoding: KvEncoding | None) -> int:
+    """The kind that `encode` and `decode` want for what `encoding_reasons` lets pass."""
+    return PLAIN.value if encoding is None else FORMATS[encoding.dtype].kind
+
+
+def encoding_reasons(encoding: KvEncoding | None) -> list[str]:
+    """Why keys and values cannot be stored like this; empty = they can."""
+    if encoding is None:
+        return []
+    known = FORMATS.get(encoding.dtype)
+    if known is None:
+        return [f"it does not know how to store {encoding.dtype} ({encoding.name})"]
+    if encoding.limit != known.limit:
+        limits = f"{known.limit:g}, not at {encoding.limit:g}"
+        return [f"it stores {encoding.dtype} ({encoding.name}) clamped at {limits}"]
+    return []
+
+
+def as_codes(stored: torch.Tensor) -> torch.Tensor:
+    """Types of one byte as bytes, which is how the kernels take them; others as they are."""
+    return stored.view(torch.uint8) if stored.dtype.itemsize == 1 else stored
+
+
+@triton.jit
+def encode(x, scale, KIND: tl.constexpr):
+    """What is stored of float32 `x`: bytes (uint8), or `x` itself if KIND is 0.
+
+    scale: float32 that broadcasts to `x`. Quotients are clamped, and rounded to nearest, ties to
+    even.
+    """
+    if KIND == 0:
+        code = x
+    elif KIND == 3:
+        code = _integer_code(tl.div_rn(x, tl.broadcast_to(scale, x.shape)))
+    elif KIND == 2:
+        code = _float_code(tl.div_rn(x, tl.broadcast_to(scale, x.shape)), 5)
+    else:
+        code = _float_code(tl.div_rn(x, tl.broadcast_to(scale, x.shape)), 4)
+    return code
+
+
+@triton.jit
+def _integer_code(x):
+    known = tl.where(x == x, x, 0.0)
+    clamped = tl.minimum(tl.maximum(known, -127.0), 127.0)
+    # Of floats near 1.5 * 2**23 the last bit is worth 1: the sum is rounded, its low byte the code.
+    return (clamped + 12582912.0).to(tl.int32, bitcast=True).to(tl.uint8)
+
+
+@triton.jit
+def _float_code(x, EXPONENT: tl.constexpr):
+    """EXPONENT: bits of it; the mantissa has the other bits but the sign."""
+    DROPPED: tl.constexpr = 16 + EXPONENT
+    BIAS: tl.constexpr = 2 ** (EXPONENT - 1) - 1
+    LIMIT: tl.constexpr = 0x43E00000 if EXPONENT == 4 else 0x47600000
+    # The float whose last bit is worth as much as the smallest code.
+    STEP: tl.constexpr = 16384.0 if EXPONENT == 4 else 128.0
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    unknown = size > 0x7F800000
+    size = tl.minimum(size, LIMIT)
+    tie = (size >> DROPPED) & 1
+    normal = (size + (1 << (DROPPED - 1)) - 1 + tie) >> DROPPED
+    normal -= (127 - BIAS) << (23 - DROPPED)
+    sum_of_small = size.to(tl.float32, bitcast=True) + STEP
+    small = sum_of_small.to(tl.int32, bitcast=True) & 0xFF
+    code = tl.where(size >= ((128 - BIAS) << 23), normal, small)
+    code = tl.where(unknown, 0x7F, code)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def decode(stored, KIND: tl.constexpr, NATIVE: tl.constexpr):
+    """Bytes as float16, exactly and without the scale; `stored` itself if KIND is 0.
+
+    NATIVE: whether the device knows e4m3 (sm_89 and later).
+    """
+    if KIND == 0:
+        value = stored
+    elif KIND == 3:
+        value = stored.to(tl.int8, bitcast=True).to(tl.float16)
+    elif KIND == 2:
+        value = (stored.to(tl.uint16) << 8).to(tl.float16, bitcast=True)
+    elif NATIVE:
+        value = stored.to(tl.float8e4nv, bitcast=True).to(tl.float16)
+    else:
+        # Both types have the same order of fields; 8 is the difference of the biases.
+        wide = stored.to(tl.uint16)
+        halves = ((wide & 0x80) << 8) | ((wide & 0x7F) << 7)
+        value = halves.to(tl.float16, bitcast=True) * 256.0
+        value = tl.where((wide & 0x7F) == 0x7F, float("nan"), value)
+    return value

@@ -1,0 +1,389 @@
+"""Times variants of the decode kernels in CUDA graphs, and says which is the best for each case.
+
+Layers rotate through more memory than the cache holds. Times are per layer, merging included; the
+list of work, made once per step, is timed apart. Each result is checked against float32. Prints
+tables, and writes `sweep_decode.json` into the folder $OUT if that is set.
+
+    python scripts/sweep_decode.py [part of a case's name]
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jackfield.core.api.encoding import KvEncoding, KvScales
+from jackfield.core.api.kernel import AttnBatch, KvLayer, KvSpec, SharedPrefixes
+from jackfield.plugins.kernels.torch_ops.encoding import restore, store
+from jackfield.plugins.kernels.triton.attention import TritonAttention
+from jackfield.plugins.kernels.triton.attention_step import TritonStep, geometry_of
+from jackfield.plugins.kernels.triton.support import TritonConfig
+
+DEVICE = torch.device("cuda")
+HEAD_DIM, BLOCK = 128, 16
+ENOUGH = 320 << 20
+"""Bytes of keys and values that layers rotate through at least."""
+LAYERS = 4
+"""Of a graph at least."""
+ROUNDS = 5
+WORKERS = 12
+ENCODINGS = {
+    "bf16": None,
+    "e4m3": KvEncoding("e4m3", torch.float8_e4m3fn, 448.0),
+}
+TOLERANCE = 2e-2
+Config = Mapping[str, int]
+
+
+class Case(NamedTuple):
+    """common: positions that all sequences have in common."""
+
+    name: str
+    heads: tuple[int, int]
+    lens: list[int]
+    common: int = 0
+
+    @property
+    def read(self) -> int:
+        """Positions that must be read."""
+        return sum(self.lens) - self.common * (len(self.lens) - 1)
+
+
+class Timing(NamedTuple):
+    """Microseconds per layer and per list of work; TB/s of what must be read."""
+
+    case: str
+    encoding: str
+    variant: str
+    layer_us: float
+    list_us: float
+    speed: float
+    error: float
+
+
+def mixed() -> list[int]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(100, 2049, (256,), generator=generator).tolist()
+
+
+CASES = [
+    Case("256 mixed 32/8", (32, 8), mixed()),
+    Case("256 mixed 16/8", (16, 8), mixed()),
+    Case("128x1024 16/8", (16, 8), [1024] * 128),
+    Case("20x250 16/8", (16, 8), [250] * 20),
+    Case("1x1024 16/8", (16, 8), [1024]),
+    Case("2x4096 16/8", (16, 8), [4096] * 2),
+    Case("16x32000 32/8", (32, 8), [32000] * 16),
+    Case("64x4300 common 4096 32/8", (32, 8), [4300] * 64, 4096),
+]
+
+
+def config(
+    tile: int, stages: int, warps: int, ctas: int, last: int = 1, overhead: int = 24
+) -> Config:
+    return {
+        "TILE": tile, "CTAS": ctas, "OVERHEAD": overhead, "MERGE": 2, "LAST": last,
+        "num_warps": warps, "num_stages": stages,
+    }  # fmt: skip
+
+
+def group_config(tile: int, stages: int, warps: int, ctas: int, rows: int) -> Config:
+    return {**config(tile, stages, warps, ctas, 0), "ROWS": rows}
+
+
+VARIANTS = [
+    config(128, 2, 4, 2),
+    config(128, 2, 4, 3),
+    config(128, 3, 4, 1),
+    config(128, 2, 8, 2),
+    config(64, 2, 4, 3),
+    config(64, 2, 4, 4),
+    config(64, 3, 4, 2),
+    config(64, 3, 4, 3),
+    config(64, 3, 4, 3, last=0),
+    config(64, 3, 4, 3, overhead=48),
+    config(64, 3, 4, 3, overhead=96),
+    config(64, 3, 4, 3, overhead=8),
+    config(64, 4, 4, 2),
+    config(32, 2, 2, 6),
+    config(32, 3, 2, 6),
+    config(32, 4, 2, 4),
+]
+GROUP_VARIANTS = [
+    group_config(64, 3, 4, 1, 64),
+    group_config(64, 3, 4, 2, 64),
+    group_config(64, 3, 8, 1, 64),
+    group_config(64, 3, 4, 2, 32),
+    group_config(64, 3, 8, 1, 128),
+]
+
+
+class Variant:
+    """A table in which all shapes have the same entry. group: None = common beginnings are not
+    looked for."""
+
+    def __init__(self, own: Config, group: Config | None = None) -> None:
+        self.own, self.group = own, group
+
+    def find(self, shape: str, dtype: torch.dtype, device: torch.device) -> Config:
+        return (self.group or GROUP_VARIANTS[0]) if shape.startswith("group") else self.own
+
+    def __str__(self) -> str:
+        own = self.own
+        name = f"tile {own['TILE']} stages {own['num_stages']} warps {own['num_warps']}"
+        name += f" ctas {own['CTAS']} over {own['OVERHEAD']} last {own['LAST']}"
+        if self.group is not None:
+            group = self.group
+            name += f" | rows {group['ROWS']} tile {group['TILE']} stages {group['num_stages']}"
+            name += f" warps {group['num_warps']} ctas {group['CTAS']}"
+        return name
+
+
+class Scene:
+    """A case's layers, with sequences in scattered blocks."""
+
+    def __init__(self, case: Case, encoding: KvEncoding | None, enough: int = ENOUGH) -> None:
+        self.case, self.encoding = case, encoding
+        heads, kv_heads = case.heads
+        self.spec = KvSpec(heads, kv_heads, HEAD_DIM, torch.bfloat16, BLOCK, None, encoding)
+        element = 2 if encoding is None else 1
+        self.bytes = case.read * kv_heads * HEAD_DIM * element * 2
+        self.tables, self.blocks = scattered(case)
+        count = max(-(-enough // self.bytes), 1)
+        self.layers = [self.layer(kv_heads) for _ in range(count)]
+        self.q = torch.randn(len(case.lens), heads, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
+        self.out = torch.empty_like(self.q)
+        self.lens = torch.tensor(case.lens, dtype=torch.int32, device=DEVICE)
+
+    def layer(self, kv_heads: int) -> KvLayer:
+        shape = (self.blocks, kv_heads, BLOCK, HEAD_DIM)
+        scales = None
+        pools = [torch.randn(shape, dtype=torch.bfloat16, device=DEVICE) for _ in range(2)]
+        if self.encoding is not None:
+            scale = torch.full((kv_heads,), 0.02, device=DEVICE)
+            scales = KvScales(scale, scale)
+            pools = [stored(pool, scale, self.encoding) for pool in pools]
+        tensors = dict(zip("kv", pools, strict=True))
+        return KvLayer(tensors, HEAD_DIM**-0.5, None, scales, self.encoding)
+
+    def batch(self, *, shared: bool) -> AttnBatch:
+        rows = len(self.case.lens)
+        starts = torch.arange(rows + 1, dtype=torch.int32, device=DEVICE)
+        slots = torch.full((rows,), -1, dtype=torch.int64, device=DEVICE)
+        groups = self.shared() if shared else None
+        longest = max(self.case.lens)
+        return AttnBatch(starts, self.lens, self.tables, slots, rows, 1, longest, (), groups)
+
+    def shared(self) -> SharedPrefixes:
+        rows = len(self.case.lens)
+        order = torch.arange(rows, dtype=torch.int32, device=DEVICE)
+        size, common = (torch.full_like(order, x) for x in (rows, self.case.common))
+        return SharedPrefixes(order, order.clone(), size, common)
+
+    def reference(self) -> Tensor:
+        """Float32 attention to what is stored in the first layer."""
+        return torch.stack([self.dense(row) for row in range(len(self.case.lens))])
+
+    def dense(self, row: int) -> Tensor:
+        layer, length = self.layers[0], self.case.lens[row]
+        table = self.tables[row, : -(-length // BLOCK)].long()
+        k, v = (self.read(layer, name, table)[:, :length] for name in "kv")
+        q = self.q[row].float().view(k.shape[0], -1, HEAD_DIM)
+        shares = (q @ k.transpose(1, 2) * layer.scale).softmax(-1)
+        return (shares @ v).flatten(0, 1)
+
+    def read(self, layer: KvLayer, name: str, table: Tensor) -> Tensor:
+        pool = layer.tensors[name]
+        found = pool.view(torch.uint8)[table].view(pool.dtype)
+        found = found.transpose(0, 1).flatten(1, 2)
+        scale = None if layer.scales is None else layer.scales.k_K
+        return restore(found, scale, heads_axis=-3)
+
+
+def stored(pool: Tensor, scale: Tensor, encoding: KvEncoding) -> Tensor:
+    """In parts: float32 is four times as large."""
+    parts = [store(part, scale, encoding, -3).view(torch.uint8) for part in pool.split(4096)]
+    return torch.cat(parts).view(encoding.dtype)
+
+
+def scattered(case: Case) -> tuple[Tensor, int]:
+    """Block tables, and how many blocks there are."""
+    shared = case.common // BLOCK
+    counts = [-(-length // BLOCK) - shared for length in case.lens]
+    blocks = sum(counts) + shared
+    free = torch.randperm(blocks, dtype=torch.int32)
+    tables = torch.zeros(len(counts), max(counts) + shared, dtype=torch.int32)
+    tables[:, :shared] = free[:shared]
+    begin = shared
+    for row, count in enumerate(counts):
+        tables[row, shared : shared + count] = free[begin : begin + count]
+        begin += count
+    return tables.to(DEVICE), blocks
+
+
+def kernels(variant: Variant) -> TritonAttention:
+    attention = TritonAttention(TritonConfig())
+    attention._configs = variant  # type: ignore[assignment]
+    return attention
+
+
+def variants_of(case: Case) -> Iterator[Variant]:
+    if not case.common:
+        yield from map(Variant, VARIANTS)
+        return
+    yield Variant(VARIANTS[7])
+    for group in GROUP_VARIANTS:
+        yield Variant(VARIANTS[7], group)
+
+
+class Job(NamedTuple):
+    """What one process compiles. rows: of the list of work; 0 = the kernels of a layer."""
+
+    heads: tuple[int, int]
+    encoding: str
+    own: str
+    group: str
+    rows: int
+
+    def __call__(self) -> None:
+        """Whatever is compiled is on the disk afterwards."""
+        group = json.loads(self.group)
+        rows = self.rows or 2
+        case = Case("", self.heads, [48] * rows, 32 if group is not None else 0)
+        scene = Scene(case, ENCODINGS[self.encoding], 1)
+        variant = Variant(json.loads(self.own), group)
+        if not self.rows:
+            run(scene, variant)
+            return
+        step = kernels(variant).prepare(scene.batch(shared=group is not None))
+        step.plan(geometry_of(scene.q, scene.layers[0]))
+
+
+def jobs_of(case: Case) -> Iterator[Job]:
+    tiles = {}
+    for variant in variants_of(case):
+        # What a piece costs is no constant of the kernels.
+        own, group = json.dumps({**variant.own, "OVERHEAD": 24}), json.dumps(variant.group)
+        for name in ENCODINGS:
+            yield Job(case.heads, name, own, group, 0)
+        tile = variant.own["TILE"]
+        members = variant.group and (variant.group["TILE"], variant.group["ROWS"])
+        tiles[tile, members] = own, group
+    for own, group in tiles.values():
+        yield Job(case.heads, "bf16", own, group, len(case.lens))
+
+
+def run(scene: Scene, variant: Variant) -> Tensor:
+    attention = kernels(variant)
+    step = attention.prepare(scene.batch(shared=variant.group is not None))
+    return attention.forward(scene.q, scene.layers[0], step, scene.out)
+
+
+def compile_all(cases: list[Case]) -> None:
+    jobs = {job: None for case in cases for job in jobs_of(case)}
+    began = perf_counter()
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+        for done in [pool.submit(job) for job in jobs]:
+            if done.exception() is not None:
+                print("a variant failed:", done.exception(), file=sys.stderr)
+    print(f"compiled {len(jobs)} variants in {perf_counter() - began:.0f} s", flush=True)
+
+
+def timed(scene: Scene, variant: Variant) -> tuple[float, float]:
+    """Microseconds of a layer, and of a list of work."""
+    attention = kernels(variant)
+    batch = scene.batch(shared=variant.group is not None)
+    repeats = max(-(-LAYERS // len(scene.layers)), 1)
+    layers = scene.layers * repeats
+
+    def step(count: int) -> Callable[[], None]:
+        def body() -> None:
+            prepared: TritonStep = attention.prepare(batch)
+            for layer in layers[:count]:
+                attention.forward(scene.q, layer, prepared, scene.out)
+
+        return body
+
+    one, all_layers = replayed(step(1)), replayed(step(len(layers)))
+    layer = (all_layers - one) / max(len(layers) - 1, 1)
+    return layer, max(one - layer, 0.0)
+
+
+def replayed(body: Callable[[], None]) -> float:
+    """Microseconds of one replay, the median of some."""
+    body()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        body()
+    times = []
+    for _ in range(ROUNDS + 1):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1000)
+    return sorted(times[1:])[ROUNDS // 2]
+
+
+def measure(case: Case, name: str) -> list[Timing]:
+    scene = Scene(case, ENCODINGS[name])
+    want = scene.reference()
+    found = []
+    for variant in variants_of(case):
+        try:
+            scene.out.fill_(float("nan"))
+            error = float((run(scene, variant).float() - want).abs().max())
+            layer, work = timed(scene, variant)
+        except Exception as problem:  # one that does not fit must not hide the others
+            print(f"{case.name} {name} {variant}: {problem}", file=sys.stderr)
+            continue
+        speed = scene.bytes / layer / 1e6
+        found.append(Timing(case.name, name, str(variant), layer, work, speed, error))
+    return sorted(found, key=lambda timing: timing.layer_us)
+
+
+def show(found: list[Timing]) -> None:
+    if not found:
+        return
+    print(f"\n{found[0].case} {found[0].encoding}")
+    for timing in found:
+        wrong = "" if timing.error <= TOLERANCE else "  WRONG"
+        print(
+            f"  {timing.layer_us:8.1f} us {timing.speed:6.2f} TB/s  list {timing.list_us:5.1f} us"
+            f"  error {timing.error:.1e}  {timing.variant}{wrong}"
+        )
+    sys.stdout.flush()
+
+
+def main(part: str = "") -> None:
+    torch.manual_seed(0)
+    cases = [case for case in CASES if part in case.name]
+    compile_all(cases)
+    timings: list[Timing] = []
+    for case in cases:
+        for name in ENCODINGS:
+            found = measure(case, name)
+            show(found)
+            timings += found
+            torch.cuda.empty_cache()
+    save([timing._asdict() for timing in timings])
+
+
+def save(timings: list[dict[str, Any]]) -> None:
+    folder = os.environ.get("OUT")
+    if folder:
+        Path(folder, "sweep_decode.json").write_text(json.dumps(timings, indent=1))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

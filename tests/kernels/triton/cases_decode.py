@@ -1,0 +1,151 @@
+"""The kernels of decodes as they are shipped: every entry of the table, and every special form."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from compiling import Case
+
+from jackfield.plugins.kernels.triton.configs import Config, Configs, Entry
+from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
+from jackfield.plugins.kernels.triton.kv_write_kernel import kv_write_kernel
+from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
+from jackfield.plugins.kernels.triton.work_list_kernel import work_list_kernel
+
+INTEGERS = [
+    "tables",
+    "items",
+    "group_items",
+    "counts",
+    "counters",
+    "order",
+    "rank",
+    "size",
+    "shared",
+    "lens",
+    "first_partials",
+    "num_partials",
+    "shared_partials",
+]
+FLOATS = ["partials", "sums", "k_scales", "v_scales"]
+
+
+class Form(NamedTuple):
+    """kind: of encoding, with the dtypes of the model and of what is stored."""
+
+    model: str = "bf16"
+    stored: str = "bf16"
+    kind: int = 0
+    group: int = 4
+    block_size: int = 16
+    windowed: bool = False
+    last: bool = False
+
+
+FORMS = [Form(last=True), Form(stored="u8", kind=1, group=2, last=True)]
+"""Of every entry."""
+SPECIAL = [
+    Form(),
+    Form(model="fp16", stored="fp16", group=8, block_size=128, last=True),
+    Form(windowed=True, group=1, last=True),
+    Form(group=64),
+    Form(stored="u8", kind=2),
+    Form(stored="u8", kind=3, last=True),
+]
+FLOAT32 = [Form(model="fp32", stored="fp32", last=True)]
+
+
+def cases() -> Iterator[Case]:
+    found = [case for entry in Configs("decode").entries() for case in of(entry)]
+    yield from {case.name: case for case in found}.values()  # many entries are alike
+    for arch in (80, 90):
+        yield decode(look_up("many_128", arch), 80, Form(last=True), arch)
+        for form in SPECIAL:
+            yield decode(look_up("many_128", arch), 128, form, arch)
+        yield decode(look_up("many_64", arch), 64, SPECIAL[2], arch)
+    yield from (work_list(64, *shape) for shape in ((16, 0, 0), (1024, 0, 1), (256, 1, 0)))
+    yield from (merge(group, head_dim) for group, head_dim in ((2, 128), (7, 64), (16, 256)))
+    yield from (kv_write(*form) for form in (("bf16", 0), ("bf16", 1), ("fp16", 2), ("fp32", 3)))
+
+
+def look_up(shape: str, arch: int) -> Config:
+    return Configs("decode").look_up(shape, "bfloat16", f"sm_{arch}")
+
+
+def of(entry: Entry) -> Iterator[Case]:
+    """For every architecture that gets it."""
+    kind, head_dim = entry.shape.split("_")
+    for arch in (80, 90):
+        if Configs("decode").look_up(entry.shape, entry.dtype, f"sm_{arch}") == entry.config:
+            for form in FLOAT32 if entry.dtype == "float32" else FORMS:
+                yield decode(entry.config, int(head_dim), form, arch, kind == "group")
+
+
+def decode(config: Config, head_dim: int, form: Form, arch: int, grouped: bool = False) -> Case:
+    width = 1 << (head_dim - 1).bit_length()
+    heads = 1 << (form.group - 1).bit_length()
+    constexprs = {
+        "KV_HEADS": 8, "GROUP": form.group, "HEAD_DIM": head_dim, "WIDTH": width,
+        "BLOCK_SIZE": form.block_size, "ROWS": max(heads, config.get("ROWS", 16)),
+        "TILE": config["TILE"], "STAGES": config["num_stages"], "KIND": form.kind,
+        "NATIVE": arch >= 89, "SCALED": form.kind > 0, "EXACT": form.model == "fp32",
+        "WINDOWED": form.windowed, "GROUPED": grouped, "LAST": form.last and not grouped,
+        "HEADS": heads, "PARTS": max(config["num_warps"] * 1024 // (heads * width), 1),
+    }  # fmt: skip
+    elements = {"q": form.model, "out": form.model, "k": form.stored, "v": form.stored}
+    signature = signature_of(decode_kernel, elements, constexprs)
+    numbers = "/".join(map(str, (head_dim, *config.values(), *form)))
+    name = f"decode_{'group' if grouped else 'own'}_sm_{arch}_{numbers}"
+    # Short-cuts of the compiler for products in float32 leave nothing to be pipelined.
+    buffers = None if form.model == "fp32" else config["num_stages"] - 1
+    warps, stages = config["num_warps"], config["num_stages"]
+    return Case(name, decode_kernel, signature, constexprs, warps, stages, buffers, (arch,))
+
+
+def signature_of(
+    kernel: Any, elements: dict[str, str], constexprs: dict[str, Any]
+) -> dict[str, str]:
+    return {name: type_of(name, elements, constexprs) for name in kernel.arg_names}
+
+
+def type_of(name: str, elements: dict[str, str], constexprs: dict[str, Any]) -> str:
+    if name in constexprs:
+        return "constexpr"
+    if name in elements:
+        return "*" + elements[name]
+    if name in INTEGERS:
+        return "*i32"
+    if name in FLOATS:
+        return "*fp32"
+    return {"slots": "*i64", "scale": "fp32"}.get(name, "i32")
+
+
+def work_list(tile: int, block: int, grouped: int, windowed: int) -> Case:
+    constexprs = {
+        "HEADS": 8, "TILE": tile, "ALIGN": 16, "GROUP_TILE": tile, "MEMBERS": 16, "BLOCK": block,
+        "PARTS": 1024 // block, "GROUPED": bool(grouped), "WINDOWED": bool(windowed),
+    }  # fmt: skip
+    signature = signature_of(work_list_kernel, {}, constexprs)
+    return Case(
+        f"work_list {block} {grouped} {windowed}", work_list_kernel, signature, constexprs, 8
+    )
+
+
+def merge(group: int, head_dim: int) -> Case:
+    heads = 1 << (group - 1).bit_length()
+    constexprs = {
+        "KV_HEADS": 8, "GROUP": group, "HEAD_DIM": head_dim, "WIDTH": head_dim, "HEADS": heads,
+        "PARTS": max(4096 // (heads * head_dim), 1),
+    }  # fmt: skip
+    signature = signature_of(merge_kernel, {"out": "bf16"}, constexprs)
+    return Case(f"merge {group} {head_dim}", merge_kernel, signature, constexprs)
+
+
+def kv_write(dtype: str, kind: int) -> Case:
+    constexprs = {
+        "KV_HEADS": 8, "HEAD_DIM": 128, "WIDTH": 128, "BLOCK_SIZE": 16, "KIND": kind,
+        "SCALED": kind > 0, "ROWS": 16,
+    }  # fmt: skip
+    pool = "u8" if kind else dtype
+    elements = {"k": dtype, "v": dtype, "k_pool": pool, "v_pool": pool}
+    signature = signature_of(kv_write_kernel, elements, constexprs)
+    return Case(f"kv_write {dtype} {kind}", kv_write_kernel, signature, constexprs)
