@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import product
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
@@ -10,6 +11,7 @@ from jackfield.core.bench.roofline import Machine
 
 SECONDS_EACH = 0.4
 BUFFER_BYTES = {"cpu": 256 * 2**20, "cuda": 4 * 2**30}
+FREE_PARTS, PAGE = 4, 2**20
 MATRICES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
 
 
@@ -18,18 +20,44 @@ def measure_machine(device: torch.device, dtype: torch.dtype) -> Machine:
 
     It is too low if other work had its share of the device meanwhile.
     """
+    found = measure_ceilings(device, dtype)
+    return Machine(found.bandwidth, found.flops)
+
+
+class Ceilings(NamedTuple):
+    """What a device does at best: bytes per second that are only read, bytes per second that are
+    read or written by a copy, operations per second of products."""
+
+    read: float
+    copy: float
+    flops: float
+
+    @property
+    def bandwidth(self) -> float:
+        """The faster of the two."""
+        return max(self.read, self.copy)
+
+
+def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
+    """As `measure_machine`, one by one."""
     with torch.inference_mode():
-        return Machine(_bandwidth(device), _flops(device, dtype))
+        found = Ceilings(*_bandwidths(device), _flops(device, dtype))
+    torch.cuda.empty_cache()  # does nothing where no GPU was used
+    return found
 
 
-def _bandwidth(device: torch.device) -> float:
-    """The faster of reading, and copying, where each byte counts twice."""
+def _bandwidths(device: torch.device) -> tuple[float, float]:
+    """Of reading, and of copying, where each byte counts twice."""
     size = BUFFER_BYTES[device.type]
+    if device.type == "cuda":  # a pool may have taken most of it
+        size = min(size, torch.cuda.mem_get_info(device)[0] // FREE_PARTS // PAGE * PAGE)
     source = torch.zeros(size // 8, dtype=torch.int64, device=device)
     target = torch.empty_like(source)
-    half = SECONDS_EACH / 2
-    read = size / _best_seconds(lambda: source.sum(), device, half)
-    return max(read, 2 * size / _best_seconds(lambda: target.copy_(source), device, half))
+    floats = source.view(torch.float32)
+    third = SECONDS_EACH / 3
+    # Which of them reads faster depends on the device.
+    read = min(_best_seconds(one.sum, device, third) for one in (source, floats))
+    return size / read, 2 * size / _best_seconds(lambda: target.copy_(source), device, third)
 
 
 def _flops(device: torch.device, dtype: torch.dtype) -> float:

@@ -2,33 +2,33 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jackfield.core.api import ConfigError
 from jackfield.core.inspection import load_config
-from jackfield.server.bench_report import load_table, plan_lines, throughput_table
+from jackfield.server.bench_report import load_table, plan_lines
 from jackfield.server.commands.bench_cache import cache_command
+from jackfield.server.commands.bench_kernels import kernels_command
+from jackfield.server.commands.bench_workload import (
+    LENGTHS,
+    PROFILE,
+    StreamsOption,
+    latency_command,
+    make_workloads,
+    throughput_command,
+)
 from jackfield.server.commands.engine_options import EngineArguments, engine_group
 from jackfield.server.commands.options import JsonOption
-from jackfield.server.option_groups import Group, grouped
+from jackfield.server.option_groups import grouped
 
 if TYPE_CHECKING:
-    from jackfield.core.bench.throughput import Throughput
     from jackfield.core.bench.workloads import Workload
     from jackfield.server.load.result import LoadResult
 
-SHORT_CONTEXT = 4096
-group = typer.Typer(help="Measure throughput, a server, planning or the cache.")
-ShapeOption = Annotated[
-    str | None,
-    typer.Option("--shape", metavar="NAME", help="Random weights of this shape, as qwen3-tiny."),
-]
+group = typer.Typer(help="Measure throughput, latency, a server, kernels, planning or the cache.")
 WorkloadOption = Annotated[
     str,
     typer.Option(
@@ -37,23 +37,9 @@ WorkloadOption = Annotated[
     ),
 ]  # fmt: skip
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="How many runs.")]
-GreedyOption = Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of 0.6.")]
-LENGTHS = Group(
-    {
-        "requests": Annotated[int | None, typer.Option(help='Of the workload "tokens": how many.')],
-        "input_tokens": Annotated[int | None, typer.Option(help="Tokens of each of its prompts.")],
-        "output_tokens": Annotated[int | None, typer.Option(help="Tokens of each answer.")],
-    },
-    lambda given: {name: value for name, value in given.items() if value is not None},
-)
-
-
 UrlOption = Annotated[str, typer.Option(metavar="URL", help="Of the server, without /v1.")]
 ModelNameOption = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="What the server calls its model.")
-]
-StreamsOption = Annotated[
-    int | None, typer.Option(min=1, help="Requests at once; default: what the workload says.")
 ]
 LargestOption = Annotated[
     int | None, typer.Option(min=1, help="Largest token id in prompts, for small vocabularies.")
@@ -70,87 +56,14 @@ WatchOption = Annotated[
 KEY_VARIABLE = "JACKFIELD_API_KEY"
 
 
-class Subject(NamedTuple):
-    """What is measured: a named shape, or the model that the flags name."""
-
-    shape: str | None
-    keywords: dict[str, Any]
-
-
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.add_typer(group, name="bench")
+    workloads = grouped(lengths=LENGTHS, profile=PROFILE, engine=engine_group())
+    group.command("throughput")(workloads(throughput_command))
+    group.command("latency")(workloads(latency_command))
+    group.command("kernels")(grouped(engine=engine_group())(kernels_command))
     group.command("cache")(grouped(engine=engine_group())(cache_command))
-
-
-@group.command("throughput")
-@grouped(lengths=LENGTHS, engine=engine_group())
-def throughput_command(
-    engine: EngineArguments,
-    lengths: dict[str, int],
-    workload: WorkloadOption = "cpu16",
-    shape: ShapeOption = None,
-    repeat: RepeatOption = 2,
-    greedy: GreedyOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Run a fixed workload and count tokens per second.
-
-    The share of the roofline compares with the time that reading memory and multiplying would
-    take at the speeds measured at the start, if nothing else took any; above 100% the device was
-    busy with something else while it was measured. With --json, each run is one line.
-    """
-    if shape is not None and "model" in engine.flags:
-        raise ConfigError("--shape and --model are both given; leave one of them out")
-    made = _workload(workload, lengths)
-    runs = _throughput(Subject(shape, engine.keywords), made, repeat, greedy, as_json)
-    if not as_json:
-        typer.echo(throughput_table(runs))
-
-
-def _workload(name: str, lengths: dict[str, int], largest: int | None = None) -> "Workload":
-    from jackfield.core.bench.workloads import LARGEST_ID, Fixed, make_workload
-
-    if lengths and name != "tokens":
-        flag = next(iter(lengths)).replace("_", "-")
-        raise ConfigError(f"--{flag} is for --workload tokens; {name} has lengths of its own")
-    return make_workload(name, fixed=Fixed(**lengths), largest=largest or LARGEST_ID)
-
-
-def _throughput(
-    subject: Subject, workload: "Workload", repeat: int, greedy: bool, as_json: bool
-) -> "list[Throughput]":
-    from jackfield import LLM
-    from jackfield.core.bench.throughput import run_throughput
-
-    runs = []
-    with TemporaryDirectory() as folder, LLM(**_arguments(subject, workload, folder)) as llm:
-        print("\n".join(llm.assembly.summary.lines()), file=sys.stderr)
-        for run in run_throughput(llm, workload, repeat=repeat, greedy=greedy):
-            runs.append(run)
-            if as_json:
-                typer.echo(json.dumps(run.as_dict() | _named(subject)))
-    return runs
-
-
-def _named(subject: Subject) -> dict[str, Any]:
-    """A shape lies in a temporary folder, whose name tells nobody anything."""
-    random = {"random_weights": subject.shape is not None}
-    return random if subject.shape is None else {"model": subject.shape, **random}
-
-
-def _arguments(subject: Subject, workload: "Workload", folder: str) -> dict[str, Any]:
-    if subject.shape is None:
-        return subject.keywords
-    from jackfield.core.bench.shapes import write_shape
-
-    random_model = {
-        "model": write_shape(subject.shape, Path(folder)),
-        "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "max_model_len": max(SHORT_CONTEXT, workload.longest),
-    }
-    return {**random_model, **subject.keywords}
 
 
 @group.command("serve")
@@ -172,7 +85,7 @@ def serve_command(
     off or has another number of tokens than it should is counted as failed; then the exit code is
     1. A key is taken from the variable JACKFIELD_API_KEY. With --json, each run is one line.
     """
-    made = _workload(workload, lengths, largest_id)
+    [made] = make_workloads([workload], lengths, largest_id)
     runs = []
     for result in _load(url, made, model, streams, repeat, watch_health):
         runs.append(result)

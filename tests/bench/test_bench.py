@@ -11,6 +11,7 @@ import torch
 
 from jackfield import LLM, __version__
 from jackfield.core.api import ConfigError, ContextLengthExceeded, EngineStoppedError, LayerGroup
+from jackfield.core.bench.device_figures import DeviceFigures
 from jackfield.core.bench.machine import measure_machine
 from jackfield.core.bench.planning import Crowd, measure_planning
 from jackfield.core.bench.provenance import git_revision
@@ -45,7 +46,8 @@ FIELDS = {
     "requests", "prompt_tokens", "cached_prompt_tokens", "output_tokens", "seconds",
     "output_tokens_per_second", "total_tokens_per_second", "wave_ms", "steps", "preemptions",
     "planning_us_p50", "planning_us_p99", "step_ms_p50", "step_ms_p99", "roofline_share",
-    "roofline_seconds", "bandwidth", "flops", "temperature",
+    "roofline_seconds", "bandwidth", "flops", "temperature", "step_ms_histogram",
+    *DeviceFigures._fields,
 }  # fmt: skip
 
 
@@ -168,6 +170,10 @@ def test_each_run_reports_everything(llm: LLM) -> None:
         assert run["total_tokens_per_second"] == pytest.approx(90 / run["seconds"], rel=0.01)
         assert 0 < run["planning_us_p50"] <= run["planning_us_p99"]
         assert 0 < run["step_ms_p50"] <= run["step_ms_p99"]
+        bounds = [row["up_to_ms"] for row in run["step_ms_histogram"]]
+        assert bounds == sorted(set(bounds)) and bounds[-1] >= run["step_ms_p99"] >= bounds[0] / 2
+        assert sum(row["steps"] for row in run["step_ms_histogram"]) == 5
+        assert {run[name] for name in DeviceFigures._fields} == {None}
         assert run["dtype"] == "float32"
         assert run["versions"]["jackfield"] == __version__
         assert run["stack"]["kernel"] == ["torch"]

@@ -336,7 +336,7 @@ def test_bench_throughput_writes_a_line_per_run(capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "bench", "throughput", *shape, "--repeat=1")
     assert code == 0
     assert "tokens: 3 requests, 12 tokens in, 6 out" in out
-    assert len(out.splitlines()) == 8
+    assert "tokens: 2 steps" in out
 
 
 def test_bench_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
