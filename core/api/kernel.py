@@ -301,7 +301,8 @@ class Sample(Operation, Protocol):
 class SeatState(NamedTuple):
     """What a device keeps per seat from step to step. The last row is of slices that are padding.
 
-    last_token_P (int64): what was sampled last, as `Sample` gave it. tables_PB (int32): the sequence's blocks.
+    last_token_P (int64): what was sampled last, as `Sample` gave it. tables_PB (int32): the
+    sequence's blocks.
     """
 
     last_token_P: "Tensor"

@@ -28,6 +28,9 @@ from jackfield.core.engine.seat_tables import SeatTables
 from jackfield.core.engine.staging import Staging
 from jackfield.core.engine.steps import StepPlan
 
+WIDTH = 16
+"""Entries of which block tables of a step have a multiple."""
+
 MakeInputs = Callable[[StepNews, SeatState, int, StepTensors], None]
 
 
@@ -136,47 +139,10 @@ class DeviceInputs:
 
     def build(self, plan: StepPlan) -> Batch:
         """Tensors of one step, in memory of their own."""
-        arrays, shape = self._arrays(plan)
-        tensors = self._staging.upload(arrays.listed())
-        return self._batch(views_of(arrays, tensors, shape), shape)
+        return self.upload(*self.news(plan))
 
-    def decode(self, plan: StepPlan) -> tuple[Arrays, Shape]:
-        """What is new in a step of decodes only."""
-        return self._arrays(plan)
-
-    def tell(self, arrays: Arrays, shape: Shape) -> None:
-        """Put the new blocks of a step into the state, ahead of the step itself."""
-        tensors = self._staging.upload(arrays.listed())
-        self._batch(views_of(arrays, tensors, shape), shape)
-        arrays.new_blocks_U = arrays.new_blocks_U[:0]
-        arrays.new_begin_S1 = np.zeros_like(arrays.new_begin_S1)
-
-    def padded(self, arrays: Arrays, size: int) -> Arrays:
-        """A step of decodes as one of `size`, with at most as many new blocks."""
-        return _padded(arrays, size, self._padding_seat)
-
-    def nothing(self, shape: Shape) -> Arrays:
-        """A step of as many slices of padding as it has tokens."""
-        empty, count = np.empty(0, dtype=np.int32), 0
-        groups = PrefixGroups(*(empty for _ in PrefixGroups._fields)) if shape.grouped else None
-        lens = np.empty(0, dtype=np.int64) if self._uses_prompt_lens else None
-        floats, longs = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-        one = np.zeros(count + 1, dtype=np.int32)
-        arrays = Arrays(
-            empty, empty, empty, one, empty, one, empty, empty, empty, floats, floats, floats,
-            empty, longs, longs, longs, None, lens, groups,
-        )  # fmt: skip
-        return self.padded(arrays, shape.num_tokens)
-
-    def captured(self, views: Views, shape: Shape) -> Batch:
-        """The step's tensors, made by what a CUDA graph captures and replays."""
-        return self._batch(views, shape)
-
-    def fill(self, buffer: Tensor, packing: Packing, arrays: Arrays) -> None:
-        """Tell a captured step what is new."""
-        self._staging.fill(buffer, packing, arrays.listed())
-
-    def _arrays(self, plan: StepPlan) -> tuple[Arrays, Shape]:
+    def news(self, plan: StepPlan) -> tuple[Arrays, Shape]:
+        """What is new in a step. Called once per plan: what was told is not new any more."""
         columns = Columns.of(plan.slices)
         first_S, counts_S, found = self._tables.changed(columns.seats_S)
         ids, ids_begin_S = _known_ids(plan, columns)
@@ -220,6 +186,42 @@ class DeviceInputs:
         )
         return arrays, shape
 
+    def upload(self, arrays: Arrays, shape: Shape) -> Batch:
+        """The step's tensors from its news, in memory of their own."""
+        tensors = self._staging.upload(arrays.listed())
+        return self._batch(views_of(arrays, tensors, shape), shape)
+
+    def tell(self, arrays: Arrays, shape: Shape) -> None:
+        """Put the new blocks of a step into the state, ahead of the step itself."""
+        self.upload(arrays, shape)
+        arrays.new_blocks_U = arrays.new_blocks_U[:0]
+        arrays.new_begin_S1 = np.zeros_like(arrays.new_begin_S1)
+
+    def padded(self, arrays: Arrays, size: int) -> Arrays:
+        """A step of decodes as one of `size`, with at most as many new blocks."""
+        return _padded(arrays, size, self._padding_seat)
+
+    def nothing(self, shape: Shape) -> Arrays:
+        """A step of as many slices of padding as it has tokens."""
+        empty, count = np.empty(0, dtype=np.int32), 0
+        groups = PrefixGroups(*(empty for _ in PrefixGroups._fields)) if shape.grouped else None
+        lens = np.empty(0, dtype=np.int64) if self._uses_prompt_lens else None
+        floats, longs = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+        one = np.zeros(count + 1, dtype=np.int32)
+        arrays = Arrays(
+            empty, empty, empty, one, empty, one, empty, empty, empty, floats, floats, floats,
+            empty, longs, longs, longs, None, lens, groups,
+        )  # fmt: skip
+        return self.padded(arrays, shape.num_tokens)
+
+    def captured(self, views: Views, shape: Shape) -> Batch:
+        """The step's tensors, made by what a CUDA graph captures and replays."""
+        return self._batch(views, shape)
+
+    def fill(self, buffer: Tensor, packing: Packing, arrays: Arrays) -> None:
+        """Tell a captured step what is new."""
+        self._staging.fill(buffer, packing, arrays.listed())
+
     def _prompt_lens(self, columns: Columns) -> np.ndarray | None:
         if not self._uses_prompt_lens:
             return None
@@ -244,7 +246,8 @@ class DeviceInputs:
         return Batch(inputs, attention, rows)
 
     def _room(self, num_slices: int, shape: Shape) -> StepTensors:
-        width = -(-shape.max_len // self._block_size)
+        # Kernels are compiled anew for strides that are no multiples of 16.
+        width = -(-shape.max_len // (self._block_size * WIDTH)) * WIDTH
         ids_T = torch.empty(shape.num_tokens, dtype=torch.int64, device=self._device)
         positions_T, slots_T = torch.empty_like(ids_T), torch.empty_like(ids_T)
         lens_S = torch.empty(num_slices, dtype=torch.int32, device=self._device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.engine.batch import Batch
-from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
+from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, views_of
 from jackfield.core.engine.downloads import Downloads
 from jackfield.core.engine.packing import Packing
 
@@ -52,6 +52,7 @@ Compute = Callable[[Batch, bool], Outputs]
 class Captured:
     """One graph, where its news go and its outputs come from."""
 
+    size: int
     graph: torch.cuda.CUDAGraph
     news: Tensor
     packing: Packing
@@ -87,7 +88,7 @@ class DecodeGraphs:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._graphs: dict[Variant, Captured] = {}
+        self._graphs: dict[Variant, Captured | None] = {}
 
     def fits(self, num_slices: int) -> bool:
         """Whether there is a size for so many decodes."""
@@ -102,23 +103,30 @@ class DecodeGraphs:
             self._captured(Variant(size, samples, grouped=True))
             self._captured(Variant(size, samples, filtered=samples))
 
-    def run(self, arrays: Arrays, shape: Shape, *, samples: bool) -> tuple[Batch, Outputs]:
-        """One step of decodes. Its outputs may be overwritten by the next one."""
+    def find(self, shape: Shape, *, samples: bool) -> Captured | None:
+        """The graph for a step of decodes; None if it could not be captured."""
         size = self._sizes[bisect_left(self._sizes, shape.num_tokens)]
         variant = Variant(size, samples, shape.filtered and samples, shape.grouped)
-        found = self._captured(variant)
+        return self._captured(variant)
+
+    def run(self, found: Captured, arrays: Arrays, shape: Shape) -> None:
+        """One step of decodes. What it computes may be overwritten by the next one."""
+        size = found.size
         if len(arrays.new_blocks_U) > size:
             self._inputs.tell(arrays, shape)
         self._inputs.fill(found.news, found.packing, self._inputs.padded(arrays, size))
         self._downloads.wait()  # graphs share memory: this one may write over the last one's tokens
         found.graph.replay()
-        return found.batch, found.outputs
 
-    def _captured(self, variant: Variant) -> Captured:
-        found = self._graphs.get(variant)
-        if found is None:
-            found = self._graphs[variant] = self._capture(variant)
-        return found
+    def _captured(self, variant: Variant) -> Captured | None:
+        if variant not in self._graphs:
+            try:
+                self._graphs[variant] = self._capture(variant)
+            except RuntimeError as error:
+                self._graphs[variant] = None
+                told = "%s is launched kernel by kernel from now on: capturing it failed: %s"
+                log.warning(told, variant, error)
+        return self._graphs[variant]
 
     def _capture(self, variant: Variant) -> Captured:
         shape = Shape(
@@ -148,4 +156,4 @@ class DecodeGraphs:
                 graph.capture_end()
         current.wait_stream(self._side)
         log.debug("captured %s", variant)
-        return Captured(graph, news, packing, batch, outputs)
+        return Captured(variant.size, graph, news, packing, batch, outputs)

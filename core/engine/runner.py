@@ -110,14 +110,20 @@ class Runner:
         self._seat(plan)
         decodes = plan.num_decodes == len(plan.slices)
         if self._graphs is not None and decodes and self._graphs.fits(plan.num_decodes):
-            return self._replay(plan, self._graphs)
-        return self._eager(plan)
+            return self._decode(plan, self._graphs)
+        return self._eager(plan, self._inputs.build(plan))
 
-    def _replay(self, plan: StepPlan, graphs: DecodeGraphs) -> Ticket:
+    def _decode(self, plan: StepPlan, graphs: DecodeGraphs) -> Ticket:
         assert isinstance(self._inputs, DeviceInputs)
-        arrays, shape = self._inputs.decode(plan)
+        arrays, shape = self._inputs.news(plan)
         plain = self._captures_sampling and self._sampler.is_plain(arrays.seats_S.tolist())
-        batch, outputs = graphs.run(arrays, shape, samples=plain)
+        found = graphs.find(shape, samples=plain)
+        if found is None:
+            return self._eager(plan, self._inputs.upload(arrays, shape))
+        graphs.run(found, arrays, shape)
+        return self._replayed(plan, found.batch, found.outputs)
+
+    def _replayed(self, plan: StepPlan, batch: Batch, outputs: Outputs) -> Ticket:
         ticket = self._ticket(plan, plan.slices, batch.rows, outputs.logits_RV)
         if outputs.tokens_R is not None:
             count = len(plan.slices)
@@ -129,8 +135,7 @@ class Runner:
             ticket.rows = _first(batch.rows, count)
         return ticket
 
-    def _eager(self, plan: StepPlan) -> Ticket:
-        batch = self._inputs.build(plan)
+    def _eager(self, plan: StepPlan, batch: Batch) -> Ticket:
         hidden_TD = self._hidden(batch)
         logits_RV = self._logits(hidden_TD, batch.rows)
         slices = [part for part in plan.slices if part.samples]

@@ -33,6 +33,7 @@ from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.single import SingleDevice
 from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
+from jackfield.core.executors.warm_up import warm_up
 from jackfield.core.host.config import Config
 from jackfield.core.host.manager import Implementation
 from jackfield.core.kv.copier import SCRATCH_BYTES, BlockCopier
@@ -128,7 +129,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     loaded = loaded_with(num_blocks)
     copier = BlockCopier(loaded.layers, order.device)
     runner = Runner(loaded, limits, order.block_size, order.device, copier)
-    runner.warm_up()
+    warm_up(runner, limits, order.block_size, num_blocks, order.device)
     tiers = open_tiers(order.tier_hooks, copier, rank=0, pinned=order.device.type == "cuda")
     executor = SingleDevice(runner, order.device, tiers.transfers)
     return Loaded(

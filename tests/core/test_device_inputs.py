@@ -180,7 +180,7 @@ def test_steps_of_decodes_in_a_graphs_memory(seed: int) -> None:
 
 
 def replayed(device: DeviceInputs, plan: StepPlan, size: int) -> Batch:
-    arrays, shape = device.decode(plan)
+    arrays, shape = device.news(plan)
     if len(arrays.new_blocks_U) > size:
         device.tell(arrays, shape)
     static = Shape(size, size, 1, LIMITS.max_model_len, (), False, True, False)
@@ -270,7 +270,7 @@ def test_arrays_are_listed_as_they_are_taken_apart() -> None:
         other.update(plan)
         plan = life.plan()
     other.update(plan)
-    arrays, shape = device.decode(plan)
+    arrays, shape = device.news(plan)
     assert isinstance(arrays, Arrays)
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays.listed()]
     views = views_of(arrays, tensors, shape)
