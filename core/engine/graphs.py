@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.engine.batch import Batch
+from jackfield.core.engine.batch import Batch, Rows
 from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, views_of
 from jackfield.core.engine.downloads import Downloads
 from jackfield.core.engine.packing import Packing
@@ -38,9 +38,9 @@ class Variant(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What a step gives: the rows' logits and, if it samples, their tokens."""
+    """What a step gives: the rows' tokens if it samples, else their logits."""
 
-    logits_RV: Tensor
+    logits_RV: Tensor | None
     tokens_R: Tensor | None
 
 
@@ -56,7 +56,7 @@ class Captured:
     graph: torch.cuda.CUDAGraph
     news: Tensor
     packing: Packing
-    batch: Batch
+    rows: Rows
     outputs: Outputs
 
 
@@ -88,6 +88,7 @@ class DecodeGraphs:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._logits_RV: Tensor | None = None
         self._graphs: dict[Variant, Captured | None] = {}
 
     def fits(self, num_slices: int) -> bool:
@@ -144,16 +145,27 @@ class DecodeGraphs:
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side):
             # Once without capturing: kernels are compiled and libraries make their handles.
-            self._compute(self._inputs.captured(views, shape), variant.samples)
+            self._outputs(self._compute(self._inputs.captured(views, shape), variant.samples))
             self._side.synchronize()
             # Not by `torch.cuda.graph`, which collects garbage each time. Threads that copy blocks
             # to and from tiers go on meanwhile.
             graph.capture_begin(self._pool, capture_error_mode="thread_local")
             try:
                 batch = self._inputs.captured(views, shape)
-                outputs = self._compute(batch, variant.samples)
+                outputs = self._outputs(self._compute(batch, variant.samples))
             finally:
                 graph.capture_end()
         current.wait_stream(self._side)
         log.debug("captured %s", variant)
-        return Captured(variant.size, graph, news, packing, batch, outputs)
+        assert batch.rows is not None, "decodes always sample"
+        return Captured(variant.size, graph, news, packing, batch.rows, outputs)
+
+    def _outputs(self, computed: Outputs) -> Outputs:
+        """Logits are copied out, so that all graphs can compute theirs in the same memory."""
+        logits_RV = computed.logits_RV
+        if logits_RV is None:
+            return computed
+        rows, vocabulary = logits_RV.shape
+        if self._logits_RV is None:
+            self._logits_RV = logits_RV.new_empty((self._sizes[-1], vocabulary))
+        return Outputs(self._logits_RV[:rows].copy_(logits_RV), None)

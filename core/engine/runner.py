@@ -121,18 +121,16 @@ class Runner:
         if found is None:
             return self._eager(plan, self._inputs.upload(arrays, shape))
         graphs.run(found, arrays, shape)
-        return self._replayed(plan, found.batch, found.outputs)
+        return self._replayed(plan, found.rows, found.outputs)
 
-    def _replayed(self, plan: StepPlan, batch: Batch, outputs: Outputs) -> Ticket:
-        ticket = self._ticket(plan, plan.slices, batch.rows, outputs.logits_RV)
-        if outputs.tokens_R is not None:
-            count = len(plan.slices)
-            ticket.drawn = Drawn(outputs.tokens_R[:count])
-            ticket.download = self._downloads.start(ticket.drawn.tokens_R)
-        elif batch.rows is not None:
-            count = len(plan.slices)
-            ticket.logits_RV = outputs.logits_RV[:count]
-            ticket.rows = _first(batch.rows, count)
+    def _replayed(self, plan: StepPlan, rows: Rows, outputs: Outputs) -> Ticket:
+        count = len(plan.slices)
+        if outputs.logits_RV is not None:
+            return self._ticket(plan, plan.slices, _first(rows, count), outputs.logits_RV[:count])
+        assert outputs.tokens_R is not None, "a graph gives logits or tokens"
+        ticket = self._ticket(plan, plan.slices, None, None)
+        ticket.drawn = Drawn(outputs.tokens_R[:count])
+        ticket.download = self._downloads.start(ticket.drawn.tokens_R)
         return ticket
 
     def _eager(self, plan: StepPlan, batch: Batch) -> Ticket:
@@ -186,7 +184,7 @@ class Runner:
             return Outputs(logits_RV, None)
         tokens_R = self._sampler.draw(logits_RV, batch.rows.batch)
         self._inputs.feed(tokens_R, batch.rows)
-        return Outputs(logits_RV, tokens_R)
+        return Outputs(None, tokens_R)
 
     def _score_prompts(self, plan: StepPlan, hidden_TD: Tensor) -> list[Piece]:
         ends = Columns.of(plan.slices).ends_S.tolist()
