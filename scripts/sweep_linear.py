@@ -177,9 +177,9 @@ def compile_all(ahead: int) -> None:
             pool.submit(compile_one, rows, inputs, json.loads(config)): (rows, inputs, config)
             for rows, inputs, config in sorted(jobs)
         }
-        for job, what in done.items():
-            if job.exception() is not None:
-                print("a configuration failed:", what, job.exception(), file=sys.stderr)
+        for future, what in done.items():
+            if future.exception() is not None:
+                print("a configuration failed:", what, future.exception(), file=sys.stderr)
     print(f"compiled {len(jobs)} configurations in {perf_counter() - began:.0f} s", flush=True)
 
 
