@@ -8,6 +8,7 @@ V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -383,6 +384,14 @@ class KernelPlugin:
         """Types of devices that it is made for, such as "cuda"; empty = any. On others it is not
         asked for anything, and nobody is told that it does not serve."""
         return ()
+
+    def rehearsal(self) -> AbstractContextManager[None] | None:
+        """None, or a context in which steps of all kinds are run once, on a GPU, before any other.
+
+        Nothing that is computed in it is used, so launches may be left out. A plugin can note there
+        what its kernels need compiled, and have it compiled at the end, side by side.
+        """
+        return None
 
     def operations(self) -> Mapping[str, Any]:
         """Name of an operation -> what serves it. Called once, when the table is bound."""

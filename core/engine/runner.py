@@ -10,7 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.api import KvLayer, LayerGroup, Model, Operations, SampleBatch
+from jackfield.core.api import (
+    KvLayer,
+    LayerGroup,
+    Model,
+    Operations,
+    SampleBatch,
+    SharedPrefixes,
+)
 from jackfield.core.engine.attend import StepAttention
 from jackfield.core.engine.batch import Batch, Columns, Rows, StepInputs
 from jackfield.core.engine.device_inputs import DeviceInputs
@@ -148,6 +155,17 @@ class Runner:
         lens = self._tables.prompt_lens_P
         sampled = [part.start + part.length - int(lens[part.seat]) for part in slices]
         return Ticket(plan, slices, sampled, rows, logits_RV)
+
+    def rehearse(self, plan: StepPlan, shared: SharedPrefixes | None = None) -> None:
+        """Run the operations of a step, as far as it goes without what they compute: nothing is
+        fed to the next step, and nothing comes back. shared: of decodes, in place of none."""
+        self._seat(plan)
+        batch = self._inputs.build(plan)
+        if shared is not None:
+            batch = batch._replace(attention=batch.attention._replace(shared=shared))
+        logits_RV = self._logits(self._hidden(batch), batch.rows)
+        if batch.rows is not None and logits_RV is not None:
+            self._sampler.draw(logits_RV, batch.rows.batch)
 
     def logits(self, plan: StepPlan) -> Tensor:
         """Of every position of the step, `[T, V]` in float32. Nothing is sampled."""

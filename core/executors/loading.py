@@ -31,9 +31,10 @@ from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
+from jackfield.core.executors.profile_steps import blocks_needed
 from jackfield.core.executors.single import SingleDevice
 from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
-from jackfield.core.executors.warm_up import warm_up
+from jackfield.core.executors.warm_up import rehearse, warm_up
 from jackfield.core.host.config import Config
 from jackfield.core.host.manager import Implementation
 from jackfield.core.kv.copier import SCRATCH_BYTES, BlockCopier
@@ -235,6 +236,8 @@ def _scratch(
     scratch: int = workspace(largest) + declared_scratch(order.scratch_hooks, largest)
     if device.type != "cuda":
         return scratch + _activations(order.spec, limits)
+    kernels = [plugin for _, plugin in order.kernels]
+    rehearse(kernels, loaded_with(blocks_needed(limits, size)), limits, size, device)
     peak = profile(loaded_with, limits, size, device, CudaProbe(device))
     torch.cuda.empty_cache()
     return scratch + peak + (SCRATCH_BYTES if order.tier_hooks.tiers else 0)

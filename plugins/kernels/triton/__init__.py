@@ -1,6 +1,7 @@
 """Triton kernels for NVIDIA GPUs from Ampere on, compiled at first use."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from jackfield.core.api.kernel import KernelPlugin
@@ -27,6 +28,13 @@ class TritonKernels(KernelPlugin):
 
     def device_types(self) -> Sequence[str]:
         return ("cuda", "cpu") if self.config.interpret else ("cuda",)
+
+    def rehearsal(self) -> AbstractContextManager[None] | None:
+        if not installed():
+            return None
+        from jackfield.plugins.kernels.triton.rehearsal import rehearsal  # imports Triton
+
+        return rehearsal()
 
     def operations(self) -> Mapping[str, Any]:
         if not installed():

@@ -23,6 +23,7 @@ class Case(NamedTuple):
     in its name are multiples of 16, as they are in practice; ":16" behind a type says so of others,
     ":1" that one is not.
     min_buffers: of each pipelined load. archs: those that it is shipped for; empty = all.
+    max_registers: of a thread; None = as many as the assembler likes.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     num_stages: int = 2
     min_buffers: int | None = None
     archs: tuple[int, ...] = ()
+    max_registers: int | None = None
 
 
 class Report(NamedTuple):
@@ -49,8 +51,10 @@ class Report(NamedTuple):
 def compile_case(case: Case, arch: int) -> Report:
     """arch: 80 or 90."""
     signature = {name: kind.split(":")[0] for name, kind in case.signature.items()}
-    source = ASTSource(case.kernel, signature, dict(case.constexprs), _attributes(case))
+    source = ASTSource(case.kernel, signature, dict(case.constexprs), attributes_of(case))
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages}
+    if case.max_registers is not None:
+        options["maxnreg"] = case.max_registers
     compiled, log = _compile(source, GPUTarget("cuda", arch, 32), options)
     return Report(
         compiled.metadata.shared,
@@ -61,7 +65,7 @@ def compile_case(case: Case, arch: int) -> Report:
     )
 
 
-def _attributes(case: Case) -> dict[tuple[int], Any]:
+def attributes_of(case: Case) -> dict[tuple[int], Any]:
     return {
         (case.kernel.arg_names.index(name),): DIVISIBLE
         for name, kind in case.signature.items()

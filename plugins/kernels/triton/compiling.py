@@ -1,0 +1,72 @@
+"""Kernels that a process wants compiled, as others can compile them: source, types, constants.
+
+What is compiled goes to Triton's cache on the disk, where whoever launches the kernel finds it.
+"""
+
+import hashlib
+import json
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.cache import get_cache_manager
+from triton.runtime.jit import JITFunction
+
+
+class Wanted(NamedTuple):
+    """One kernel for one set of types and constants. data: as Triton writes them down."""
+
+    module: str
+    name: str
+    data: str
+    arch: int
+
+    @property
+    def target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.arch, 32)
+
+
+def compile_wanted(wanted: Wanted) -> None:
+    """Compile it, unless the cache holds it."""
+    source, options = _read(wanted)
+    triton.compile(source, target=wanted.target, options=options)
+
+
+def is_compiled(wanted: Wanted) -> bool:
+    """Whether the cache holds it."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+    from triton.runtime.cache import get_cache_key
+
+    source, options = _read(wanted)
+    backend = make_backend(wanted.target)
+    parsed = backend.parse_options(options)
+    variables = get_cache_invalidating_env_vars()
+    key = get_cache_key(source, backend, parsed, env_vars=variables)
+    manager = get_cache_manager(hashlib.sha256(key.encode()).hexdigest())
+    name = f"{source.name[:150]}.json"
+    return name in (manager.get_group(name) or {})
+
+
+def _read(wanted: Wanted) -> tuple[ASTSource, dict[str, Any]]:
+    kernel = getattr(import_module(wanted.module), wanted.name)
+    assert isinstance(kernel, JITFunction), f"{wanted.name} of {wanted.module} is no kernel"
+    told = json.loads(wanted.data)
+    constants = map(_constant, told["constant_vals"])
+    constexprs = dict(zip(map(tuple, told["constant_keys"]), constants, strict=True))
+    attributes = dict(zip(map(tuple, told["attrs_keys"]), told["attrs_vals"], strict=True))
+    options = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in told["options"].items()
+    }
+    return ASTSource(kernel, told["signature"], constexprs, attributes), options
+
+
+def _constant(value: Any) -> Any:
+    if tl.dtype.is_dtype(value):
+        return tl.dtype(value)
+    if isinstance(value, dict) and "constexpr" in value:
+        return tl.constexpr(value["constexpr"])
+    return value
