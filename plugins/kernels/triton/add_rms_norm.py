@@ -5,6 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from jackfield.plugins.kernels.triton.configs import Configs
+from jackfield.plugins.kernels.triton.early import early, wait_for_previous
 from jackfield.plugins.kernels.triton.launch import power_of_two, row_config, rows_of
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.rms_norm import root_mean_square
@@ -27,6 +28,7 @@ def add_rms_norm_kernel(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -34,9 +36,10 @@ def add_rms_norm_kernel(
     outer, inner = row // INNER, row % INNER
     x_where = outer * x_outer_stride + inner * x_inner_stride + column
     residual_where = outer * residual_outer_stride + inner * residual_inner_stride + column
+    weight = tl.load(weight_ptr + column, column < WIDTH, other=0.0).to(tl.float32)
+    wait_for_previous(EARLY)
     x = tl.load(x_ptr + x_where, mask, other=0.0).to(tl.float32)
     before = tl.load(residual_ptr + residual_where, mask, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + column, column < WIDTH, other=0.0).to(tl.float32)
     # The norm is that of the sum as it is kept.
     kept = (before + x).to(residual_ptr.dtype.element_ty)
     tl.store(residual_ptr + residual_where, kept, mask)
@@ -75,5 +78,6 @@ class TritonAddRmsNorm(TritonOperation):
                 WIDTH=width,
                 BLOCK=power_of_two(width),
                 **config,
+                **early(out.device),
             )
         return out, kept.tensor.view(residual_TD.shape)

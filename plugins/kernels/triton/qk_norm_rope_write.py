@@ -11,6 +11,7 @@ from torch import Tensor
 from jackfield.core.api.kernel import KvLayer, Projected
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.encode import as_codes, encode, kind_of
+from jackfield.plugins.kernels.triton.early import early, wait_for_previous
 from jackfield.plugins.kernels.triton.launch import amount_config, power_of_two
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.support import TritonConfig
@@ -177,7 +178,9 @@ def qk_norm_rope_write_kernel(
     KIND: tl.constexpr,
     SCALED: tl.constexpr,
     HEADS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    wait_for_previous(EARLY)
     QUERY_PARTS: tl.constexpr = (NUM_HEADS + HEADS - 1) // HEADS
     KV_PARTS: tl.constexpr = (NUM_KV_HEADS + HEADS - 1) // HEADS
     PARTS: tl.constexpr = QUERY_PARTS + 2 * KV_PARTS
@@ -247,6 +250,7 @@ class TritonQkNormRopeWrite(TritonOperation):
                 KIND=kind_of(layer.encoding),
                 SCALED=layer.encoding is not None and layer.scales is not None,
                 **config,
+                **early(qkv.device),
             )
         return qkv[:, :heads]
 

@@ -5,6 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from jackfield.plugins.kernels.triton.configs import Configs
+from jackfield.plugins.kernels.triton.early import early, wait_for_previous
 from jackfield.plugins.kernels.triton.launch import power_of_two, row_config, rows_of
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.support import TritonConfig
@@ -29,13 +30,15 @@ def rms_norm_kernel(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     mask = (row < rows) & (column < WIDTH)
     where = row // INNER * outer_stride + row % INNER * inner_stride
-    x = tl.load(x_ptr + where + column, mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + column, column < WIDTH, other=0.0).to(tl.float32)
+    wait_for_previous(EARLY)
+    x = tl.load(x_ptr + where + column, mask, other=0.0).to(tl.float32)
     out = x * root_mean_square(x, WIDTH, eps) * weight
     tl.store(out_ptr + row * WIDTH + column, out.to(out_ptr.dtype.element_ty), mask)
 
@@ -66,5 +69,6 @@ class TritonRmsNorm(TritonOperation):
             WIDTH=width,
             BLOCK=power_of_two(width),
             **config,
+            **early(out.device),
         )
         return out

@@ -5,13 +5,22 @@ import triton.language as tl
 from torch import Tensor
 
 from jackfield.plugins.kernels.triton.configs import Configs
+from jackfield.plugins.kernels.triton.early import early, wait_for_previous
 from jackfield.plugins.kernels.triton.launch import amount_config
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.support import TritonConfig
 
 
 @triton.jit
-def silu_mul_kernel(gate_up_ptr, out_ptr, row_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def silu_mul_kernel(
+    gate_up_ptr,
+    out_ptr,
+    row_stride,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    wait_for_previous(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = column < WIDTH
@@ -39,5 +48,7 @@ class TritonSiluMul(TritonOperation):
         config = amount_config(self._configs, out.numel(), out.dtype, out)
         grid = (len(rows), triton.cdiv(width, config["BLOCK"]))
         if out.numel():
-            silu_mul_kernel[grid](rows, out, rows.stride(0), WIDTH=width, **config)
+            silu_mul_kernel[grid](
+                rows, out, rows.stride(0), WIDTH=width, **config, **early(out.device)
+            )
         return out

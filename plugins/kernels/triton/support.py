@@ -10,7 +10,7 @@ from jackfield.core.api.scheduler import PolicyConfig
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 CAPABILITY = (8, 0)
 """The oldest GPUs whose instructions the kernels may use: Ampere."""
-ABSENT = "the package 'triton' is not installed; it exists for Linux alone"
+ABSENT = "the package 'triton' is not installed; it comes with torch for CUDA, on Linux"
 
 
 class TritonConfig(PolicyConfig):

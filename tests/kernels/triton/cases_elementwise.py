@@ -17,6 +17,8 @@ def case(name: str, kernel: Any, types: str, constants: Mapping[str, Any]) -> Ca
     """types: those of the arguments in front, then come the constants."""
     values = dict(constants)
     warps, stages = values.pop("num_warps"), values.pop("num_stages")
+    if "EARLY" in kernel.arg_names:
+        values = {"EARLY": False, **values}
     signature = dict(zip(kernel.arg_names, types.split(), strict=False))
     assert set(kernel.arg_names) - set(signature) == set(values), name
     signature |= dict.fromkeys(values, CONSTEXPR)
@@ -84,5 +86,21 @@ def inputs() -> Iterator[Case]:
         yield case("step_inputs", step_inputs_kernel, " ".join(types), values)
 
 
+def early_cases() -> Iterator[Case]:
+    """As launched on GPUs that let a launch begin before the one in front of it ends."""
+    early = {"EARLY": True}
+    entry = Configs("add_rms_norm").look_up("few_4096", "bfloat16", "sm_90")
+    values = {"INNER": 1, "WIDTH": 4096, "BLOCK": 4096, **entry, **early}
+    types = "*bf16 *bf16 *bf16 *bf16 i32 i32 i32 i32 i32 fp32"
+    found = [case("add_rms_norm_early", add_rms_norm.add_rms_norm_kernel, types, values)]
+    entry = Configs("silu_mul").look_up("few", "bfloat16", "sm_90")
+    values = {"WIDTH": 3072, **entry, **early}
+    found.append(case("silu_mul_early", silu_mul_kernel, "*bf16 *bf16 i32", values))
+    entry = Configs("qk_norm_rope_write").look_up("few", "bfloat16", "sm_90")
+    found.append(fused("early", "bf16", "bf16", entry, **early))
+    for one in found:
+        yield one._replace(archs=(90,))
+
+
 def cases() -> list[Case]:
-    return [*norms(), *gates(), *ropes(), *fused_cases(), *inputs()]
+    return [*norms(), *gates(), *ropes(), *fused_cases(), *inputs(), *early_cases()]
