@@ -49,7 +49,8 @@ class Shape(NamedTuple):
 
 @dataclass(slots=True)
 class Arrays:
-    """All that the host tells of a step. rows_R: tokens that are sampled after, None = all."""
+    """All that the host tells of a step. rows_R: tokens that are sampled after, None = all.
+    ring_1: the slot of a ring that its tokens go to, if they go to one."""
 
     seats_S: np.ndarray
     starts_S: np.ndarray
@@ -69,13 +70,14 @@ class Arrays:
     seats_R: np.ndarray
     rows_R: np.ndarray | None = None
     prompt_lens_T: np.ndarray | None = None
+    ring_1: np.ndarray | None = None
     groups: PrefixGroups | None = None
 
     def listed(self) -> list[np.ndarray]:
         """In the order in which `views_of` takes them apart."""
         names = self.__slots__[:16]
         arrays = [getattr(self, name) for name in names]
-        optional = (self.rows_R, self.prompt_lens_T, *(self.groups or ()))
+        optional = (self.rows_R, self.prompt_lens_T, self.ring_1, *(self.groups or ()))
         return arrays + [array for array in optional if array is not None]
 
 
@@ -87,6 +89,7 @@ class Views(NamedTuple):
     seats_R: Tensor
     rows_R: Tensor | None
     prompt_lens_T: Tensor | None
+    ring_1: Tensor | None
     shared: SharedPrefixes | None
 
 
@@ -100,8 +103,9 @@ def views_of(arrays: Arrays, tensors: Sequence[Tensor], shape: Shape) -> Views:
     )
     rows = None if arrays.rows_R is None else next(found)
     prompt_lens = None if arrays.prompt_lens_T is None else next(found)
+    ring = None if arrays.ring_1 is None else next(found)
     shared = None if arrays.groups is None else SharedPrefixes(*found)
-    return Views(news, batch, seats, rows, prompt_lens, shared)
+    return Views(news, batch, seats, rows, prompt_lens, ring, shared)
 
 
 class DeviceInputs:
@@ -210,7 +214,7 @@ class DeviceInputs:
         one = np.zeros(count + 1, dtype=np.int32)
         arrays = Arrays(
             empty, empty, empty, one, empty, one, empty, empty, empty, floats, floats, floats,
-            empty, longs, longs, longs, None, lens, groups,
+            empty, longs, longs, longs, None, lens, None, groups,
         )  # fmt: skip
         return self.padded(arrays, shape.num_tokens)
 
@@ -296,7 +300,7 @@ def _padded(arrays: Arrays, size: int, padding_seat: int) -> Arrays:
         pad(arrays.new_first_S), begins, pad(arrays.ids_begin_S, -1), pad(arrays.new_blocks_U),
         arrays.ids_T, pad(arrays.temperature_R), pad(arrays.top_p_R, 1), pad(arrays.min_p_R),
         pad(arrays.top_k_R), pad(arrays.seeds_R), pad(arrays.positions_R),
-        pad(arrays.seats_R, padding_seat), None, lens, groups,
+        pad(arrays.seats_R, padding_seat), None, lens, arrays.ring_1, groups,
     )  # fmt: skip
 
 

@@ -15,6 +15,9 @@ class Download(Protocol):
     def read(self) -> list[int]:
         """Wait until they are. Called once."""
 
+    def settle(self) -> None:
+        """Wait until the device's tokens are read no more."""
+
 
 class Downloads(Protocol):
     """Brings tokens to the host."""
@@ -22,18 +25,12 @@ class Downloads(Protocol):
     def start(self, tokens_R: Tensor) -> Download:
         """Called right after what computes them was submitted."""
 
-    def wait(self) -> None:
-        """Let what is submitted from now on wait until all tokens have been copied."""
-
 
 class Direct:
     """Where the host can read them, as on a CPU."""
 
     def start(self, tokens_R: Tensor) -> Download:
         return Ready(tokens_R)
-
-    def wait(self) -> None:
-        pass
 
 
 class Ready:
@@ -44,6 +41,9 @@ class Ready:
 
     def read(self) -> list[int]:
         return self._tokens_R.tolist()
+
+    def settle(self) -> None:
+        pass
 
 
 class Slot:
@@ -73,9 +73,6 @@ class SideStream:
             slot.done.record(self._stream)
         return Copied(slot, tokens_R, self._free)
 
-    def wait(self) -> None:
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
-
 
 class Copied:
     """Tokens that a copy brings. They are held until then: nobody may write over them."""
@@ -90,6 +87,10 @@ class Copied:
         tokens = self._slot.tokens[: len(self._tokens_R)].tolist()
         self._free.append(self._slot)
         return tokens
+
+    def settle(self) -> None:
+        # Whoever has the slot by now copies later: waiting for that is waiting for this, too.
+        self._slot.done.synchronize()
 
 
 def downloads_for(max_seqs: int, device: torch.device) -> Downloads:

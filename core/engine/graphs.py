@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from jackfield.core.engine.batch import Batch, Rows
-from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, views_of
-from jackfield.core.engine.downloads import Downloads
+from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
 from jackfield.core.engine.packing import Packing
+from jackfield.core.engine.token_ring import TokenRing
 
 log = logging.getLogger("jackfield.engine")
 SMALL_SIZES = (1, 2, 4, 8)
@@ -50,14 +50,14 @@ Compute = Callable[[Batch, bool], Outputs]
 
 @dataclass(slots=True)
 class Captured:
-    """One graph, where its news go and its outputs come from."""
+    """One graph, where its news go, and the logits that it gives if it does not sample."""
 
     size: int
     graph: torch.cuda.CUDAGraph
     news: Tensor
     packing: Packing
     rows: Rows
-    outputs: Outputs
+    logits_RV: Tensor | None
 
 
 def padded_sizes(most: int) -> list[int]:
@@ -75,19 +75,18 @@ class DecodeGraphs:
         self,
         inputs: DeviceInputs,
         compute: Compute,
-        downloads: Downloads,
         sizes: Sequence[int],
         max_len: int,
         device: torch.device,
     ) -> None:
         self._inputs = inputs
         self._compute = compute
-        self._downloads = downloads
         self._sizes = sizes
         self._max_len = max_len
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.ring = TokenRing(sizes[-1], device)
         self._logits_RV: Tensor | None = None
         self._graphs: dict[Variant, Captured | None] = {}
 
@@ -110,14 +109,17 @@ class DecodeGraphs:
         variant = Variant(size, samples, shape.filtered and samples, shape.grouped)
         return self._captured(variant)
 
-    def run(self, found: Captured, arrays: Arrays, shape: Shape) -> None:
-        """One step of decodes. What it computes may be overwritten by the next one."""
+    def run(self, found: Captured, arrays: Arrays, shape: Shape) -> int:
+        """One step of decodes. If it samples, its tokens are in the ring's slot that this returns;
+        its logits may be overwritten by the next step."""
         size = found.size
         if len(arrays.new_blocks_U) > size:
             self._inputs.tell(arrays, shape)
+        slot = self.ring.take()
+        arrays.ring_1 = self.ring.told(slot)
         self._inputs.fill(found.news, found.packing, self._inputs.padded(arrays, size))
-        self._downloads.wait()  # graphs share memory: this one may write over the last one's tokens
         found.graph.replay()
+        return slot
 
     def _captured(self, variant: Variant) -> Captured | None:
         if variant not in self._graphs:
@@ -135,6 +137,7 @@ class DecodeGraphs:
             variant.grouped,
         )  # fmt: skip
         nothing = self._inputs.nothing(shape)
+        nothing.ring_1 = self.ring.told(0)
         arrays = nothing.listed()
         packing = Packing.of(arrays)
         news = torch.empty(packing.size, dtype=torch.uint8, device=self._device)
@@ -145,27 +148,32 @@ class DecodeGraphs:
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side):
             # Once without capturing: kernels are compiled and libraries make their handles.
-            self._outputs(self._compute(self._inputs.captured(views, shape), variant.samples))
+            self._compute_once(views, shape, variant)
             self._side.synchronize()
             # Not by `torch.cuda.graph`, which collects garbage each time. Threads that copy blocks
             # to and from tiers go on meanwhile.
             graph.capture_begin(self._pool, capture_error_mode="thread_local")
             try:
-                batch = self._inputs.captured(views, shape)
-                outputs = self._outputs(self._compute(batch, variant.samples))
+                rows, logits_RV = self._compute_once(views, shape, variant)
             finally:
                 graph.capture_end()
         current.wait_stream(self._side)
         log.debug("captured %s", variant)
-        assert batch.rows is not None, "decodes always sample"
-        return Captured(variant.size, graph, news, packing, batch.rows, outputs)
+        return Captured(variant.size, graph, news, packing, rows, logits_RV)
 
-    def _outputs(self, computed: Outputs) -> Outputs:
-        """Logits are copied out, so that all graphs can compute theirs in the same memory."""
-        logits_RV = computed.logits_RV
+    def _compute_once(
+        self, views: Views, shape: Shape, variant: Variant
+    ) -> tuple[Rows, Tensor | None]:
+        """Tokens go to the ring. Logits are copied out, so that all graphs can compute theirs in
+        the same memory."""
+        batch = self._inputs.captured(views, shape)
+        assert batch.rows is not None and views.ring_1 is not None, "decodes always sample"
+        logits_RV, tokens_R = self._compute(batch, variant.samples)
+        if tokens_R is not None:
+            self.ring.write(tokens_R, views.ring_1)
         if logits_RV is None:
-            return computed
+            return batch.rows, None
         rows, vocabulary = logits_RV.shape
         if self._logits_RV is None:
             self._logits_RV = logits_RV.new_empty((self._sizes[-1], vocabulary))
-        return Outputs(self._logits_RV[:rows].copy_(logits_RV), None)
+        return batch.rows, self._logits_RV[:rows].copy_(logits_RV)

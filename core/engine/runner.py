@@ -100,8 +100,7 @@ class Runner:
         self._inputs = inputs
         if device.type == "cuda" and not loaded.uncapturable - {SAMPLE}:
             self._graphs = DecodeGraphs(
-                inputs, self._compute, self._downloads, padded_sizes(limits.max_seqs),
-                limits.max_model_len, device,
+                inputs, self._compute, padded_sizes(limits.max_seqs), limits.max_model_len, device
             )  # fmt: skip
 
     def warm_up(self) -> None:
@@ -127,17 +126,14 @@ class Runner:
         found = graphs.find(shape, samples=plain)
         if found is None:
             return self._eager(plan, self._inputs.upload(arrays, shape))
-        graphs.run(found, arrays, shape)
-        return self._replayed(plan, found.rows, found.outputs)
-
-    def _replayed(self, plan: StepPlan, rows: Rows, outputs: Outputs) -> Ticket:
-        count = len(plan.slices)
-        if outputs.logits_RV is not None:
-            return self._ticket(plan, plan.slices, _first(rows, count), outputs.logits_RV[:count])
-        assert outputs.tokens_R is not None, "a graph gives logits or tokens"
+        slot, count = graphs.run(found, arrays, shape), len(plan.slices)
+        if found.logits_RV is not None:
+            rows, logits_RV = _first(found.rows, count), found.logits_RV[:count]
+            return self._ticket(plan, plan.slices, rows, logits_RV)
         ticket = self._ticket(plan, plan.slices, None, None)
-        ticket.drawn = Drawn(outputs.tokens_R[:count])
+        ticket.drawn = Drawn(graphs.ring.tokens(slot, count))
         ticket.download = self._downloads.start(ticket.drawn.tokens_R)
+        graphs.ring.copied_by(slot, ticket.download)
         return ticket
 
     def _eager(self, plan: StepPlan, batch: Batch) -> Ticket:
