@@ -17,10 +17,10 @@ CALLS = {"eval", "exec", "compile", "__import__"}
 ATTRIBUTES = {("torch", "load"), ("numpy", "load"), ("np", "load"), ("yaml", "load")}
 BY_NAME = {
     "core/host/discover.py", "core/host/loader.py", "server/cli.py", "core/api/__init__.py",
-    "core/testing/law_items.py",
+    "core/testing/law_items.py", "plugins/kernels/triton/compiling.py",
 }  # fmt: skip
-"""Where modules are imported by name: those of entry points, of this package, and what an author of
-a plugin names on the command line of the tests."""
+"""Where modules are imported by name: those of entry points, of this package, what an author of a
+plugin names on the command line of the tests, and kernels in the processes that compile them."""
 
 
 def dangers(path: Path) -> Iterator[str]:

@@ -16,6 +16,9 @@ from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
 
 
+PACKAGE = f"{__name__.rpartition('.')[0]}."
+
+
 class Wanted(NamedTuple):
     """One kernel for one set of types and constants. data: as Triton writes them down."""
 
@@ -51,6 +54,7 @@ def is_compiled(wanted: Wanted) -> bool:
 
 
 def _read(wanted: Wanted) -> tuple[ASTSource, dict[str, Any]]:
+    assert wanted.module.startswith(PACKAGE), f"{wanted.module} holds no kernels of this plugin"
     kernel = getattr(import_module(wanted.module), wanted.name)
     assert isinstance(kernel, JITFunction), f"{wanted.name} of {wanted.module} is no kernel"
     told = json.loads(wanted.data)

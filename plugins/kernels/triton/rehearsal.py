@@ -29,8 +29,9 @@ def rehearsal() -> Iterator[None]:
     major, minor = torch.cuda.get_device_capability()
     wanted: dict[tuple[str, str, str], Wanted] = {}
 
-    def note(*, fn: Any, compile: dict[str, Any], **told: Any) -> bool:
-        found = Wanted(fn.module, fn.name, compile["specialization_data"], major * 10 + minor)
+    def note(*, fn: Any, **told: Any) -> bool:
+        data = told["compile"]["specialization_data"]
+        found = Wanted(fn.module, fn.name, data, major * 10 + minor)
         wanted[found[:3]] = found
         return True
 

@@ -25,9 +25,9 @@ def test_what_others_compiled_is_in_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_process_that_fails_is_told_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    from jackfield.plugins.kernels.triton.compiling import Wanted
+    from jackfield.plugins.kernels.triton.compiling import PACKAGE, Wanted
     from jackfield.plugins.kernels.triton.rehearsal import FEW, compile_all
 
     with caplog.at_level(logging.WARNING, "jackfield.kernels"):
-        compile_all([Wanted("jackfield.not_there", "kernel", "{}", 90)] * FEW)
+        compile_all([Wanted(f"{PACKAGE}not_there", "kernel", "{}", 90)] * FEW)
     assert "a process that compiles kernels failed: ModuleNotFoundError" in caplog.text
