@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jackfield.core.api import OPERATIONS
+from jackfield.core.api import OPERATIONS, OPTIONAL_OPERATIONS
 from jackfield.server.cli import main
 
 
@@ -20,14 +20,16 @@ def test_every_operation_has_a_server(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["selection"] == "ok"
     assert (found["kernels"]["device"], found["kernels"]["dtype"]) == ("cpu", "float32")
     owners = {row["operation"]: row["owner"] for row in found["kernels"]["rows"]}
-    assert owners == dict.fromkeys(OPERATIONS, "torch")
+    assert owners == dict.fromkeys(set(OPERATIONS) - OPTIONAL_OPERATIONS, "torch")
 
 
 def test_who_was_passed_over_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     found = checked(capsys, "model.dtype=float16", "engine.device=cpu")
     rows = {row["operation"]: row for row in found["kernels"]["rows"]}
     assert rows["attention"]["owner"] == "torch"
-    assert rows["attention"]["passed"][0].startswith("cpu: the kernels are made for float32")
+    triton, cpu = rows["attention"]["passed"]
+    assert triton == "triton: it is made for cuda, not for cpu"
+    assert cpu.startswith("cpu: the kernels are made for float32")
 
 
 def test_an_operation_that_nobody_serves(capsys: pytest.CaptureFixture[str]) -> None:
