@@ -4,7 +4,9 @@ Layers rotate through more memory than the cache holds. Times are per layer, mer
 list of work, made once per step, is timed apart. Each result is checked against float32. Prints
 tables, and writes `sweep_decode.json` into the folder $OUT if that is set.
 
-    python scripts/sweep_decode.py [part of a case's name]
+    python scripts/sweep_decode.py [all | few | codes] [part of a case's name]
+
+few: steps of few decodes. codes: large ones, with keys and values of one byte.
 """
 
 import json
@@ -35,9 +37,13 @@ LAYERS = 4
 """Of a graph at least."""
 ROUNDS = 5
 WORKERS = 12
+LISTS = 8
+"""Lists of work that are timed together."""
 ENCODINGS = {
     "bf16": None,
     "e4m3": KvEncoding("e4m3", torch.float8_e4m3fn, 448.0),
+    "e5m2": KvEncoding("e5m2", torch.float8_e5m2, 57344.0),
+    "int8": KvEncoding("int8", torch.int8, 127.0),
 }
 TOLERANCE = 2e-2
 Config = Mapping[str, int]
@@ -86,12 +92,31 @@ CASES = [
 ]
 
 
+FEW_CASES = [
+    Case(f"{name} {heads[0]}/{heads[1]}", heads, lens)
+    for heads in ((16, 8), (32, 8))
+    for name, lens in (
+        ("20x250", [250] * 20),
+        ("20x300", [300] * 20),
+        ("1x600", [600]),
+        ("1x1024", [1024]),
+        ("2x4096", [4096] * 2),
+        ("8x500", [500] * 8),
+    )
+]
+CODES_CASES = [
+    Case("256 mixed 32/8", (32, 8), mixed()),
+    Case("64x8192 32/8", (32, 8), [8192] * 64),
+]
+
+
 def config(
-    tile: int, stages: int, warps: int, ctas: int, last: int = 1, overhead: int = 24
+    tile: int, stages: int, warps: int, ctas: int, last: int = 1, overhead: int = 24, **more: int
 ) -> Config:
+    """more: CUT, EARLY and REGISTERS."""
     return {
         "TILE": tile, "CTAS": ctas, "OVERHEAD": overhead, "MERGE": 2, "LAST": last,
-        "num_warps": warps, "num_stages": stages,
+        "num_warps": warps, "num_stages": stages, **more,
     }  # fmt: skip
 
 
@@ -99,23 +124,48 @@ def group_config(tile: int, stages: int, warps: int, ctas: int, rows: int) -> Co
     return {**config(tile, stages, warps, ctas, 0), "ROWS": rows}
 
 
+STANDARD = config(64, 3, 4, 3)
 VARIANTS = [
     config(128, 2, 4, 2),
-    config(128, 2, 4, 3),
-    config(128, 3, 4, 1),
-    config(128, 2, 8, 2),
-    config(64, 2, 4, 3),
-    config(64, 2, 4, 4),
     config(64, 3, 4, 2),
-    config(64, 3, 4, 3),
+    STANDARD,
     config(64, 3, 4, 3, last=0),
-    config(64, 3, 4, 3, overhead=48),
+    config(64, 3, 4, 3, last=0, overhead=48),
+    config(64, 3, 4, 3, last=0, overhead=48, EARLY=0),
     config(64, 3, 4, 3, overhead=96),
-    config(64, 3, 4, 3, overhead=8),
     config(64, 4, 4, 2),
-    config(32, 2, 2, 6),
     config(32, 3, 2, 6),
     config(32, 4, 2, 4),
+]
+WHOLE = 1 << 20
+"""What it costs to cut rows if they are not to be cut."""
+FEW_VARIANTS = [
+    config(64, 3, 4, 3, overhead=96),
+    config(64, 3, 4, 3, overhead=96, EARLY=0),
+    config(64, 3, 4, 3, overhead=96, CUT=128),
+    config(64, 3, 4, 3, overhead=96, CUT=128, EARLY=0),
+    config(64, 3, 4, 3, overhead=300, CUT=128),
+    config(64, 3, 4, 3, overhead=96, CUT=WHOLE),
+    config(64, 3, 4, 3, overhead=96, last=0),
+    config(64, 4, 4, 2, overhead=96, CUT=128),
+    config(64, 2, 4, 3, overhead=96, CUT=128),
+    config(128, 2, 4, 2, overhead=96, CUT=128),
+    config(64, 3, 8, 2, overhead=96, CUT=128, REGISTERS=128),
+    config(32, 3, 2, 6, overhead=96, CUT=128, REGISTERS=168),
+    config(32, 4, 4, 4, overhead=96, CUT=128),
+]
+CODES_VARIANTS = [
+    config(64, 3, 4, 3, last=0, overhead=48),
+    config(64, 4, 4, 3, last=0, overhead=48),
+    config(64, 3, 4, 4, last=0, overhead=48, REGISTERS=128),
+    config(64, 4, 4, 4, last=0, overhead=48, REGISTERS=128),
+    config(128, 2, 4, 2, last=0, overhead=48),
+    config(128, 3, 4, 2, last=0, overhead=48),
+    config(128, 2, 8, 2, last=0, overhead=48, REGISTERS=128),
+    config(64, 3, 2, 4, last=0, overhead=48),
+    config(32, 4, 2, 6, last=0, overhead=48),
+    config(32, 3, 2, 7, last=0, overhead=48, REGISTERS=136),
+    config(32, 4, 1, 7, last=0, overhead=48),
 ]
 GROUP_VARIANTS = [
     group_config(64, 3, 4, 1, 64),
@@ -124,6 +174,22 @@ GROUP_VARIANTS = [
     group_config(64, 3, 4, 2, 32),
     group_config(64, 3, 8, 1, 128),
 ]
+
+
+class Sweep(NamedTuple):
+    """enough: bytes of keys and values that layers rotate through at least."""
+
+    cases: list[Case]
+    variants: list[Config]
+    encodings: list[str]
+    enough: int = ENOUGH
+
+
+SWEEPS = {
+    "all": Sweep(CASES, VARIANTS, ["bf16", "e4m3"]),
+    "few": Sweep(FEW_CASES, FEW_VARIANTS, ["bf16"], ENOUGH // 2),
+    "codes": Sweep(CODES_CASES, CODES_VARIANTS, list(ENCODINGS)),
+}
 
 
 class Variant:
@@ -140,6 +206,8 @@ class Variant:
         own = self.own
         name = f"tile {own['TILE']} stages {own['num_stages']} warps {own['num_warps']}"
         name += f" ctas {own['CTAS']} over {own['OVERHEAD']} last {own['LAST']}"
+        for key, word in (("CUT", "cut"), ("EARLY", "early"), ("REGISTERS", "registers")):
+            name += f" {word} {own[key]}" if key in own else ""
         if self.group is not None:
             group = self.group
             name += f" | rows {group['ROWS']} tile {group['TILE']} stages {group['num_stages']}"
@@ -235,13 +303,13 @@ def kernels(variant: Variant) -> TritonAttention:
     return attention
 
 
-def variants_of(case: Case) -> Iterator[Variant]:
+def variants_of(case: Case, sweep: Sweep) -> Iterator[Variant]:
     if not case.common:
-        yield from map(Variant, VARIANTS)
+        yield from map(Variant, sweep.variants)
         return
-    yield Variant(VARIANTS[7])
+    yield Variant(STANDARD)
     for group in GROUP_VARIANTS:
-        yield Variant(VARIANTS[7], group)
+        yield Variant(STANDARD, group)
 
 
 class Job(NamedTuple):
@@ -267,12 +335,13 @@ class Job(NamedTuple):
         step.plan(geometry_of(scene.q, scene.layers[0]))
 
 
-def jobs_of(case: Case) -> Iterator[Job]:
+def jobs_of(case: Case, sweep: Sweep) -> Iterator[Job]:
     tiles = {}
-    for variant in variants_of(case):
+    for variant in variants_of(case, sweep):
         # What a piece costs is no constant of the kernels.
-        own, group = json.dumps({**variant.own, "OVERHEAD": 24}), json.dumps(variant.group)
-        for name in ENCODINGS:
+        own = json.dumps({**variant.own, "OVERHEAD": 24, "CUT": 0})
+        group = json.dumps(variant.group)
+        for name in sweep.encodings:
             yield Job(case.heads, name, own, group, 0)
         tile = variant.own["TILE"]
         members = variant.group and (variant.group["TILE"], variant.group["ROWS"])
@@ -287,8 +356,8 @@ def run(scene: Scene, variant: Variant) -> Tensor:
     return attention.forward(scene.q, scene.layers[0], step, scene.out)
 
 
-def compile_all(cases: list[Case]) -> None:
-    jobs = {job: None for case in cases for job in jobs_of(case)}
+def compile_all(cases: list[Case], sweep: Sweep) -> None:
+    jobs = {job: None for case in cases for job in jobs_of(case, sweep)}
     began = perf_counter()
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
         for done in [pool.submit(job) for job in jobs]:
@@ -312,9 +381,12 @@ def timed(scene: Scene, variant: Variant) -> tuple[float, float]:
 
         return body
 
-    one, all_layers = replayed(step(1)), replayed(step(len(layers)))
-    layer = (all_layers - one) / max(len(layers) - 1, 1)
-    return layer, max(one - layer, 0.0)
+    def lists(count: int) -> Callable[[], None]:
+        geometry = geometry_of(scene.q, scene.layers[0])
+        return lambda: [attention.prepare(batch).plan(geometry) for _ in range(count)] and None
+
+    layer = (replayed(step(len(layers))) - replayed(step(1))) / max(len(layers) - 1, 1)
+    return layer, (replayed(lists(LISTS + 1)) - replayed(lists(1))) / LISTS
 
 
 def replayed(body: Callable[[], None]) -> float:
@@ -335,11 +407,11 @@ def replayed(body: Callable[[], None]) -> float:
     return sorted(times[1:])[ROUNDS // 2]
 
 
-def measure(case: Case, name: str) -> list[Timing]:
-    scene = Scene(case, ENCODINGS[name])
+def measure(case: Case, name: str, sweep: Sweep) -> list[Timing]:
+    scene = Scene(case, ENCODINGS[name], sweep.enough)
     want = scene.reference()
     found = []
-    for variant in variants_of(case):
+    for variant in variants_of(case, sweep):
         try:
             scene.out.fill_(float("nan"))
             error = float((run(scene, variant).float() - want).abs().max())
@@ -365,14 +437,15 @@ def show(found: list[Timing]) -> None:
     sys.stdout.flush()
 
 
-def main(part: str = "") -> None:
+def main(name: str = "all", part: str = "") -> None:
     torch.manual_seed(0)
-    cases = [case for case in CASES if part in case.name]
-    compile_all(cases)
+    sweep = SWEEPS[name]
+    cases = [case for case in sweep.cases if part in case.name]
+    compile_all(cases, sweep)
     timings: list[Timing] = []
     for case in cases:
-        for name in ENCODINGS:
-            found = measure(case, name)
+        for encoding in sweep.encodings:
+            found = measure(case, encoding, sweep)
             show(found)
             timings += found
             torch.cuda.empty_cache()
@@ -386,4 +459,4 @@ def save(timings: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:3])

@@ -14,7 +14,7 @@ from jackfield.plugins.kernels.triton.work_list import Cut, WorkList, make_work_
 FEW = 32
 """Decodes up to which a step counts as small: it then needs many short pieces."""
 SMALLEST = 16
-"""Rows of a product."""
+"""Rows of a product, and the least that is summed over."""
 INTERPRETED = 4
 """Processors that the interpreter is said to have."""
 
@@ -37,7 +37,9 @@ class Geometry(NamedTuple):
 
     @property
     def width(self) -> int:
-        return power_of_two(self.head_dim)
+        """Entries of a head as the products take them; of pairs of codes they take half."""
+        least = 2 * SMALLEST if self.dtype.itemsize == 1 else SMALLEST
+        return max(power_of_two(self.head_dim), least)
 
     @property
     def rows(self) -> int:
@@ -47,6 +49,11 @@ class Geometry(NamedTuple):
 
 class Plan(NamedTuple):
     """The work of one geometry's layers. config and group_config: of the two launches.
+
+    In configurations CTAS are programs per processor; OVERHEAD, CUT (0 if left out), MERGE and LAST
+    are what `Cut` and `decode_kernel` say. EARLY (1 if left out): launches begin before the kernel
+    in front of them ends. REGISTERS: at most so many of a thread, so that CTAS programs fit, where
+    products have no more rows than they must.
 
     partials `[partial, N, H]` and sums `[partial, N]`, float32.
     """
@@ -112,6 +119,7 @@ def cut_of(geometry: Geometry, config: Config, group_config: Config, processors:
         config["TILE"],
         min(config["TILE"], geometry.block_size),
         config["OVERHEAD"],
+        config.get("CUT", 0),
         config["MERGE"],
         group_config["TILE"],
         members_of(geometry, group_config),

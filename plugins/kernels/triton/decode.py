@@ -7,27 +7,29 @@ from torch import Tensor
 
 from jackfield.core.api.kernel import KvLayer
 from jackfield.plugins.kernels.triton.attention_step import (
+    SMALLEST,
     Geometry,
     Plan,
     TritonStep,
     exact,
     geometry_of,
 )
+from jackfield.plugins.kernels.triton.configs import Config
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
-from jackfield.plugins.kernels.triton.encode import as_codes, kind_of
+from jackfield.plugins.kernels.triton.early import early
+from jackfield.plugins.kernels.triton.encode import as_pairs, assembly, kind_of
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
-from jackfield.plugins.kernels.triton.support import interpreted
 
 PER_THREAD = 32
 """Entries of partial results that a thread merges at once."""
 MERGE_WARPS = 4
 MOST_MERGED = 4096
 """Entries of the heads of a group that one program of few warps may merge."""
+WARP = 32
+"""Threads of a warp."""
 LARGE = 8192
 """Entries of the results of a piece from which on the warps of the table could not hold them."""
-E4M3_SINCE = (8, 9)
-"""The first compute capability that knows the type."""
 
 
 def decode_attention(q_TNH: Tensor, layer: KvLayer, step: TritonStep, out_TNH: Tensor) -> None:
@@ -55,7 +57,7 @@ def _launch(
     grouped: bool,
 ) -> None:
     config, work, batch = plan.group_config if grouped else plan.config, plan.work, step.batch
-    k, v = as_codes(layer.tensors["k"]), as_codes(layer.tensors["v"])
+    k, v = as_pairs(layer.tensors["k"]), as_pairs(layer.tensors["v"])
     assert k.stride() == v.stride(), "keys and values lie alike"
     scales, shared = layer.scales, batch.shared
     rows = max(config["ROWS"], geometry.rows) if grouped else geometry.rows
@@ -67,15 +69,15 @@ def _launch(
         out_TNH,
         k,
         v,
-        work.counts if scales is None else scales.k_K,
-        work.counts if scales is None else scales.v_K,
+        plan.sums if scales is None else scales.k_K,
+        plan.sums if scales is None else scales.v_K,
         batch.block_tables_SB,
         work.group_items if grouped else work.items,
-        work.counts,
+        work.capacity,
         plan.partials,
         plan.sums,
         work.counters,
-        work.counts if shared is None else shared.order_S,
+        work.items if shared is None else shared.order_S,
         work.shared_partials,
         q_TNH.stride(0),
         out_TNH.stride(0),
@@ -88,7 +90,7 @@ def _launch(
         TILE=config["TILE"],
         STAGES=config["num_stages"],
         KIND=kind_of(layer.encoding),
-        NATIVE=_knows_e4m3(q_TNH.device),
+        ASSEMBLY=assembly(q_TNH.device),
         SCALED=scales is not None,
         EXACT=exact(q_TNH.dtype),
         WINDOWED=layer.window is not None,
@@ -96,6 +98,8 @@ def _launch(
         LAST=_last_merges(geometry, plan),
         num_warps=warps,
         num_stages=config["num_stages"],
+        maxnreg=config.get("REGISTERS") if rows == SMALLEST else None,
+        **_early(config, q_TNH.device),
     )
 
 
@@ -111,6 +115,7 @@ def _merge(rows: int, out_TNH: Tensor, geometry: Geometry, plan: Plan) -> None:
         out_TNH.stride(0),
         **_heads(geometry, warps),
         num_warps=warps,
+        **_early(plan.config, out_TNH.device),
     )
 
 
@@ -128,11 +133,10 @@ def _heads(geometry: Geometry, warps: int) -> dict[str, Any]:
         "HEAD_DIM": geometry.head_dim,
         "WIDTH": geometry.width,
         "HEADS": heads,
-        "PARTS": max(warps * 32 * PER_THREAD // (heads * geometry.width), 1),
+        "PARTS": max(warps * WARP * PER_THREAD // (heads * geometry.width), 1),
     }
 
 
-def _knows_e4m3(device: torch.device) -> bool:
-    if interpreted() or device.type != "cuda":
-        return False
-    return torch.cuda.get_device_capability(device) >= E4M3_SINCE
+def _early(config: Config, device: torch.device) -> dict[str, Any]:
+    """A table may forbid it."""
+    return early(device) if config.get("EARLY", 1) else {"EARLY": False}

@@ -10,12 +10,61 @@ import triton
 import triton.language as tl
 
 from jackfield.core.api.encoding import KvEncoding
+from jackfield.plugins.kernels.triton.support import interpreted
 
 PLAIN: tl.constexpr = tl.constexpr(0)
 """Kinds of `encode` and `decode`: as it comes."""
 E4M3: tl.constexpr = tl.constexpr(1)
 E5M2: tl.constexpr = tl.constexpr(2)
 INT8: tl.constexpr = tl.constexpr(3)
+
+FROM_E4M3: tl.constexpr = tl.constexpr("""{
+.reg .b32 sorted;
+.reg .b16 first, second;
+prmt.b32 sorted, $2, 0, 0x3120;
+mov.b32 {first, second}, sorted;
+cvt.rn.f16x2.e4m3x2 $0, first;
+cvt.rn.f16x2.e4m3x2 $1, second;
+}""")
+"""Of each half of $2 the low byte goes to a half of $0, the high byte to a half of $1."""
+FROM_E5M2: tl.constexpr = tl.constexpr("""{
+prmt.b32 $0, $2, 0, 0x2404;
+and.b32 $1, $2, 0xFF00FF00;
+}""")
+"""It is the upper half of a float16."""
+FROM_INT8: tl.constexpr = tl.constexpr("""{
+.reg .b32 shifted, taken;
+mov.b32 taken, 0xE480E480;
+xor.b32 shifted, $2, 0x80808080;
+prmt.b32 $0, shifted, 0x64646464, 0x4240;
+prmt.b32 $1, shifted, 0x64646464, 0x4341;
+add.rn.f16x2 $0, $0, taken;
+add.rn.f16x2 $1, $1, taken;
+}""")
+"""The low byte of a float16 from 1024 on counts ones; then 1024 + 128 are taken off again."""
+FROM_E4M3_BITS: tl.constexpr = tl.constexpr("""{
+.reg .b32 size, carry, factor;
+mov.b32 factor, 0x5C005C00;
+prmt.b32 $0, $2, 0, 0x2404;
+shr.b32 size, $0, 1;
+and.b32 size, size, 0x3F803F80;
+add.u32 carry, size, 0x00800080;
+and.b32 carry, carry, 0x40004000;
+and.b32 $0, $0, 0x80008000;
+or.b32 $0, $0, size;
+or.b32 $0, $0, carry;
+shr.b32 size, $2, 1;
+and.b32 size, size, 0x3F803F80;
+add.u32 carry, size, 0x00800080;
+and.b32 carry, carry, 0x40004000;
+and.b32 $1, $2, 0x80008000;
+or.b32 $1, $1, size;
+or.b32 $1, $1, carry;
+mul.rn.f16x2 $0, $0, factor;
+mul.rn.f16x2 $1, $1, factor;
+}""")
+"""Both types have the same order of fields; 8 is the difference of the biases. Where all bits but
+the sign are set, which is no number, one more carries into the last bit of the exponent."""
 
 
 class Format(NamedTuple):
@@ -53,6 +102,19 @@ def encoding_reasons(encoding: KvEncoding | None) -> list[str]:
 def as_codes(stored: torch.Tensor) -> torch.Tensor:
     """Types of one byte as bytes, which is how the kernels take them; others as they are."""
     return stored.view(torch.uint8) if stored.dtype.itemsize == 1 else stored
+
+
+def as_pairs(stored: torch.Tensor) -> torch.Tensor:
+    """Types of one byte as int16, two neighbours in each; others as they are."""
+    return stored.view(torch.int16) if stored.dtype.itemsize == 1 else stored
+
+
+def assembly(device: torch.device) -> int:
+    """What `decode_pairs` wants to know of a device."""
+    if interpreted() or device.type != "cuda":
+        return 0
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 @triton.jit
@@ -124,3 +186,32 @@ def decode(stored, KIND: tl.constexpr, NATIVE: tl.constexpr):
         value = halves.to(tl.float16, bitcast=True) * 256.0
         value = tl.where((wide & 0x7F) == 0x7F, float("nan"), value)
     return value
+
+
+@triton.jit
+def decode_pairs(pairs, KIND: tl.constexpr, ASSEMBLY: tl.constexpr):
+    """Two codes side by side (int16) as two tensors of float16: the first ones, the second ones.
+
+    So nothing but the registers sees single bytes, which shared memory is slow with. ASSEMBLY: the
+    compute capability whose instructions may be used, times ten; 0 = none, as in the interpreter.
+    """
+    if ASSEMBLY == 0:
+        first = decode((pairs & 0xFF).to(tl.uint8), KIND, False)
+        second = decode(((pairs >> 8) & 0xFF).to(tl.uint8), KIND, False)
+    elif KIND == 3:
+        first, second = _split_pairs(pairs, FROM_INT8)
+    elif KIND == 2:
+        first, second = _split_pairs(pairs, FROM_E5M2)
+    elif ASSEMBLY >= 89:
+        first, second = _split_pairs(pairs, FROM_E4M3)
+    else:
+        first, second = _split_pairs(pairs, FROM_E4M3_BITS)
+    return first, second
+
+
+@triton.jit
+def _split_pairs(pairs, ASSEMBLY: tl.constexpr):
+    """ASSEMBLY: of two pairs in one register, to two registers of two float16 each."""
+    return tl.inline_asm_elementwise(
+        ASSEMBLY, "=&r,=&r,r", [pairs], dtype=(tl.float16, tl.float16), is_pure=True, pack=2
+    )

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from jackfield.plugins.kernels.triton.early import wait_for_previous
+
 
 @triton.jit
 def merge_row(
@@ -70,8 +72,10 @@ def merge_kernel(
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
     PARTS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One program per row and key/value head. Rows of one partial result are finished already."""
+    wait_for_previous(EARLY)
     row = tl.program_id(0)
     number = tl.load(num_partials + row)
     first = tl.load(first_partials + row)

@@ -14,9 +14,12 @@ PIECES = 32
 """Pieces of one head that a processor gets at most on average, beside one for each sequence."""
 BLOCK = 1024
 """Sequences that are looked at at once."""
-STORED = 1024
-"""Pieces that are written at once."""
-WARPS = 8
+STORED = 256
+"""Pieces that a warp writes at once."""
+MOST_STORED = 1024
+"""And all warps."""
+WARPS = {32: 2, 128: 4, BLOCK: 8}
+"""By the most sequences that are looked at at once: more threads only wait for each other."""
 
 
 class Cut(NamedTuple):
@@ -25,7 +28,8 @@ class Cut(NamedTuple):
     tile, group_tile: positions that are read at once, in own parts and in common beginnings.
     align: of what the first position with a window must be a multiple.
     members: decodes that read a common beginning together. overhead: what a piece costs beside its
-    positions; merge: and each partial result of the row with the most; both in positions.
+    positions; cut: to have rows of several pieces; merge: each piece of the row with the most; all
+    in positions.
     """
 
     kv_heads: int
@@ -34,17 +38,17 @@ class Cut(NamedTuple):
     tile: int
     align: int
     overhead: int
+    cut: int
     merge: int
     group_tile: int
     members: int
 
 
 class WorkList(NamedTuple):
-    """As `work_list_kernel` fills it. capacity: of items, and of group_items."""
+    """As `work_list_kernel` fills it. capacity: of items, and of group_items, beside their end."""
 
     items: Tensor
     group_items: Tensor
-    counts: Tensor
     first_partials: Tensor
     num_partials: Tensor
     shared_partials: Tensor
@@ -79,6 +83,7 @@ def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
         cut.window or 0,
         cut.processors,
         cut.overhead,
+        cut.cut,
         cut.merge,
         HEADS=cut.kv_heads,
         TILE=cut.tile,
@@ -86,20 +91,29 @@ def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
         GROUP_TILE=cut.group_tile,
         MEMBERS=cut.members,
         BLOCK=block,
-        PARTS=STORED // block,
+        PARTS=parts_of(block),
         GROUPED=grouped,
         WINDOWED=cut.window is not None,
-        num_warps=WARPS,
+        num_warps=warps_of(block),
     )
     return work
 
 
+def warps_of(block: int) -> int:
+    return next(warps for most, warps in WARPS.items() if block <= most)
+
+
+def parts_of(block: int) -> int:
+    """Pieces of a row that are written at once."""
+    return min(warps_of(block) * STORED, MOST_STORED) // block
+
+
 def _empty(rows: int, cut: Cut, grouped: bool, device: torch.device) -> WorkList:
     capacity = capacity_of(rows, cut.kv_heads, cut.processors)
-    listed = capacity * ITEM.value
-    sizes = (listed, listed if grouped else 0, 2, rows, rows, rows, rows * cut.kv_heads)
+    listed = (capacity + 1) * ITEM.value
+    sizes = (listed, listed if grouped else 0, rows, rows, rows, rows * cut.kv_heads)
     # Multiples of 16 bytes, or each new address would be compiled for anew.
     rooms = [triton.cdiv(size, 4) * 4 for size in sizes]
     room = torch.empty(sum(rooms), dtype=torch.int32, device=device)
-    items, group_items, counts, first, number, shared, counters = room.split(rooms)
-    return WorkList(items, group_items, counts, first, number, shared, counters, capacity)
+    items, group_items, first, number, shared, counters = room.split(rooms)
+    return WorkList(items, group_items, first, number, shared, counters, capacity)

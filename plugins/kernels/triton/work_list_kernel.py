@@ -6,8 +6,11 @@ import triton.language as tl
 ITEM: tl.constexpr = tl.constexpr(8)
 """int32 fields of one piece: row, first position, end, first visible position, where its partial
 result goes, how many partial results the row has, and where they begin. In pieces of common
-beginnings: the place in the order, positions as above, which piece it is, and the members."""
+beginnings: the place in the order, positions as above, which piece it is, and the members. Behind
+the last piece the first field is -1."""
 CHOICES: tl.constexpr = tl.constexpr(16)
+FILL: tl.constexpr = tl.constexpr(1024)
+"""Ends of the list that are written at once."""
 
 
 @triton.jit
@@ -59,6 +62,7 @@ def _choose(
     capacity,
     processors,
     overhead,
+    cut,
     merge,
     HEADS: tl.constexpr,
     TILE: tl.constexpr,
@@ -66,8 +70,8 @@ def _choose(
     """Tiles of the longest piece that lets all be done soonest, by a rough model.
 
     By choice: pieces, partial results. most: tiles of the longest row. whole: pieces if none is
-    cut. What a piece costs beside its positions is `overhead`, and `merge` per partial result of
-    the row that has most, in positions.
+    cut. What a piece costs beside its positions is `overhead`; to cut at all `cut`, and `merge` per
+    partial result of the row that has most, in positions.
     """
     choice = tl.arange(0, CHOICES)
     waves = tl.cdiv(pieces * HEADS, processors)
@@ -76,7 +80,7 @@ def _choose(
     cost = (waves.to(tl.float32) + 0.5) * (mean * TILE + overhead)
     # The longest piece may well be the last one to begin.
     cost += (tl.minimum(longest, most).to(tl.float32) - mean) * TILE
-    merged = _pieces(most, longest) * merge
+    merged = cut + _pieces(most, longest) * merge
     cost += tl.where(pieces > whole, merged, 0).to(tl.float32)
     cost = tl.where((partials <= capacity) | (choice == CHOICES - 1), cost, float("inf"))
     best = tl.argmin(cost, 0)
@@ -117,39 +121,23 @@ def _put(
         tl.store(item + 6, tl.broadcast_to(start[:, None], mask.shape), mask)
 
 
-@triton.jit(do_not_specialize=["rows", "capacity", "window", "processors", "overhead", "merge"])
-def work_list_kernel(
-    lens,
-    order,
-    rank,
-    size,
-    shared,
-    items,
-    group_items,
-    counts,
-    first_partials,
-    num_partials,
-    shared_partials,
-    counters,
-    rows,
-    capacity,
-    window,
-    processors,
-    overhead,
-    merge,
-    HEADS: tl.constexpr,
-    TILE: tl.constexpr,
-    ALIGN: tl.constexpr,
-    GROUP_TILE: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    GROUPED: tl.constexpr,
-    WINDOWED: tl.constexpr,
-):
-    """counts: pieces, and pieces of common beginnings. By row: where its partial results begin,
-    and how many there are; by place in the order: where those of its common beginning begin.
-    counters are set to 0. Every row has a piece, even one of length 0."""
+@triton.jit
+def _close(items, number, capacity):
+    """Marks what lies behind the last item."""
+    for start in range(number, capacity + 1, FILL):
+        item = start + tl.arange(0, FILL)
+        tl.store(items + item * ITEM, tl.full([FILL], -1, tl.int32), item <= capacity)
+
+
+@triton.jit
+def _totals(
+    lens, order, rank, shared, rows, window,
+    TILE: tl.constexpr, ALIGN: tl.constexpr, GROUP_TILE: tl.constexpr, MEMBERS: tl.constexpr,
+    BLOCK: tl.constexpr, GROUPED: tl.constexpr, WINDOWED: tl.constexpr,
+):  # fmt: skip
+    """Over all rows, what a choice depends on. By choice: pieces of rows, and of common beginnings,
+    and their partial results. Then tiles of all rows, and most of one; the same of common
+    beginnings; and how many of these there are."""
     longest_C = _longest(tl.arange(0, CHOICES))[None, :]
     pieces_C = tl.zeros([CHOICES], tl.int32)
     group_pieces_C = tl.zeros([CHOICES], tl.int32)
@@ -162,7 +150,7 @@ def work_list_kernel(
     for start in range(0, rows, BLOCK):
         place = start + tl.arange(0, BLOCK)
         here = place < rows
-        row, begin, first, end, tiles = _own(
+        _row, _begin, _first, _end, tiles = _own(
             place, rows, lens, order, shared, window, TILE, ALIGN, GROUPED, WINDOWED
         )
         counted = tl.maximum(_pieces(tiles[:, None], longest_C), here[:, None].to(tl.int32))
@@ -178,15 +166,63 @@ def work_list_kernel(
             all_group_tiles += tl.sum(tl.where(leads, common, 0), 0)
             most_shared = tl.maximum(most_shared, tl.max(common, 0))
             leaders += tl.sum(leads.to(tl.int32), 0)
+    return (
+        pieces_C, group_pieces_C, group_partials_C,
+        all_tiles, most, all_group_tiles, most_shared, leaders,
+    )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=["rows", "capacity", "window", "processors", "overhead", "cut", "merge"]
+)
+def work_list_kernel(
+    lens,
+    order,
+    rank,
+    size,
+    shared,
+    items,
+    group_items,
+    first_partials,
+    num_partials,
+    shared_partials,
+    counters,
+    rows,
+    capacity,
+    window,
+    processors,
+    overhead,
+    cut,
+    merge,
+    HEADS: tl.constexpr,
+    TILE: tl.constexpr,
+    ALIGN: tl.constexpr,
+    GROUP_TILE: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    GROUPED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+):
+    """By row: where its partial results begin, and how many there are; by place in the order: where
+    those of its common beginning begin. counters are set to 0. Every row has a piece, even one of
+    length 0. items and group_items have room for one more than `capacity`."""
+    (
+        pieces_C, group_pieces_C, group_partials_C,
+        all_tiles, most, all_group_tiles, most_shared, leaders,
+    ) = _totals(
+        lens, order, rank, shared, rows, window,
+        TILE, ALIGN, GROUP_TILE, MEMBERS, BLOCK, GROUPED, WINDOWED,
+    )  # fmt: skip
     longest = _choose(
         pieces_C, pieces_C, all_tiles, most, rows, capacity,
-        processors, overhead, merge, HEADS, TILE,
+        processors, overhead, cut, merge, HEADS, TILE,
     )  # fmt: skip
     group_longest = longest
     if GROUPED:
         group_longest = _choose(
             group_pieces_C, group_partials_C, all_group_tiles, most_shared, leaders, capacity,
-            processors, overhead, merge, HEADS, GROUP_TILE,
+            processors, overhead, 0, merge, HEADS, GROUP_TILE,
         )  # fmt: skip
     num_items = 0
     num_group_items = 0
@@ -228,5 +264,6 @@ def work_list_kernel(
         tl.store(num_partials + row, number, here)
         for head in range(HEADS):
             tl.store(counters + row * HEADS + head, tl.zeros_like(row), here)
-    tl.store(counts, num_items)
-    tl.store(counts + 1, num_group_items)
+    _close(items, num_items, capacity)
+    if GROUPED:
+        _close(group_items, num_group_items, capacity)

@@ -5,17 +5,18 @@ from typing import Any, NamedTuple
 
 from compiling import Case
 
+from jackfield.plugins.kernels.triton.attention_step import SMALLEST
 from jackfield.plugins.kernels.triton.configs import Config, Configs, Entry
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
 from jackfield.plugins.kernels.triton.kv_write_kernel import kv_write_kernel
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
+from jackfield.plugins.kernels.triton.work_list import parts_of, warps_of
 from jackfield.plugins.kernels.triton.work_list_kernel import work_list_kernel
 
 INTEGERS = [
     "tables",
     "items",
     "group_items",
-    "counts",
     "counters",
     "order",
     "rank",
@@ -41,30 +42,42 @@ class Form(NamedTuple):
     last: bool = False
 
 
-FORMS = [Form(last=True), Form(stored="u8", kind=1, group=2, last=True)]
-"""Of every entry."""
+CODES = {"float8_e4m3fn": 1, "float8_e5m2": 2, "int8": 3}
+"""Kinds by the types of the table. Pairs of codes are taken as int16."""
 SPECIAL = [
     Form(),
     Form(model="fp16", stored="fp16", group=8, block_size=128, last=True),
     Form(windowed=True, group=1, last=True),
+    Form(group=7),
     Form(group=64),
-    Form(stored="u8", kind=2),
-    Form(stored="u8", kind=3, last=True),
+    Form(stored="i16", kind=2),
+    Form(stored="i16", kind=3, last=True),
 ]
-FLOAT32 = [Form(model="fp32", stored="fp32", last=True)]
 
 
 def cases() -> Iterator[Case]:
-    found = [case for entry in Configs("decode").entries() for case in of(entry)]
-    yield from {case.name: case for case in found}.values()  # many entries are alike
+    found = {case.name: case for case in decodes()}  # many are alike
+    yield from (case._replace(extra=is_extra(name)) for name, case in found.items())
+    yield from (work_list(64, *shape) for shape in ((16, 0, 0), (1024, 0, 1), (256, 1, 0)))
+    yield from (merge(group, head_dim) for group, head_dim in ((2, 128), (7, 64), (16, 256)))
+    yield from (kv_write(*form) for form in (("bf16", 0), ("bf16", 1), ("fp16", 2), ("fp32", 3)))
+
+
+def is_extra(name: str) -> bool:
+    """Heads of 64, wide ones of float32, and e5m2 are much like heads of 128 and e4m3."""
+    _, _, rest = name.partition("_sm_")
+    head_dim = rest[3:].partition("/")[0]
+    return head_dim == "64" or (head_dim == "256" and "fp32" in name) or "/i16/2/" in name
+
+
+def decodes() -> Iterator[Case]:
+    for entry in Configs("decode").entries():
+        yield from of(entry)
     for arch in (80, 90):
         yield decode(look_up("many_128", arch), 80, Form(last=True), arch)
         for form in SPECIAL:
             yield decode(look_up("many_128", arch), 128, form, arch)
         yield decode(look_up("many_64", arch), 64, SPECIAL[2], arch)
-    yield from (work_list(64, *shape) for shape in ((16, 0, 0), (1024, 0, 1), (256, 1, 0)))
-    yield from (merge(group, head_dim) for group, head_dim in ((2, 128), (7, 64), (16, 256)))
-    yield from (kv_write(*form) for form in (("bf16", 0), ("bf16", 1), ("fp16", 2), ("fp32", 3)))
 
 
 def look_up(shape: str, arch: int) -> Config:
@@ -74,22 +87,36 @@ def look_up(shape: str, arch: int) -> Config:
 def of(entry: Entry) -> Iterator[Case]:
     """For every architecture that gets it."""
     kind, head_dim = entry.shape.split("_")
+    configs = Configs("decode")
     for arch in (80, 90):
-        if Configs("decode").look_up(entry.shape, entry.dtype, f"sm_{arch}") == entry.config:
-            for form in FLOAT32 if entry.dtype == "float32" else FORMS:
+        for dtype, form in forms(entry.dtype):
+            if configs.look_up(entry.shape, dtype, f"sm_{arch}") == entry.config:
                 yield decode(entry.config, int(head_dim), form, arch, kind == "group")
 
 
+def forms(dtype: str) -> Iterator[tuple[str, Form]]:
+    """What an entry for `dtype` may serve."""
+    if dtype == "float32":
+        yield dtype, Form(model="fp32", stored="fp32", last=True)
+    if dtype == "any":
+        yield "bfloat16", Form(last=True)
+        yield "float8_e4m3fn", Form(stored="i16", kind=1, group=2, last=True)
+    if dtype in CODES:
+        yield dtype, Form(stored="i16", kind=CODES[dtype], group=2, last=True)
+
+
 def decode(config: Config, head_dim: int, form: Form, arch: int, grouped: bool = False) -> Case:
+    form = form._replace(last=form.last and bool(config["LAST"]))
     width = 1 << (head_dim - 1).bit_length()
     heads = 1 << (form.group - 1).bit_length()
     constexprs = {
         "KV_HEADS": 8, "GROUP": form.group, "HEAD_DIM": head_dim, "WIDTH": width,
         "BLOCK_SIZE": form.block_size, "ROWS": max(heads, config.get("ROWS", 16)),
         "TILE": config["TILE"], "STAGES": config["num_stages"], "KIND": form.kind,
-        "NATIVE": arch >= 89, "SCALED": form.kind > 0, "EXACT": form.model == "fp32",
+        "ASSEMBLY": arch, "SCALED": form.kind > 0, "EXACT": form.model == "fp32",
         "WINDOWED": form.windowed, "GROUPED": grouped, "LAST": form.last and not grouped,
-        "HEADS": heads, "PARTS": max(config["num_warps"] * 1024 // (heads * width), 1),
+        "EARLY": arch >= 90, "HEADS": heads,
+        "PARTS": max(config["num_warps"] * 1024 // (heads * width), 1),
     }  # fmt: skip
     elements = {"q": form.model, "out": form.model, "k": form.stored, "v": form.stored}
     signature = signature_of(decode_kernel, elements, constexprs)
@@ -98,7 +125,8 @@ def decode(config: Config, head_dim: int, form: Form, arch: int, grouped: bool =
     # Short-cuts of the compiler for products in float32 leave nothing to be pipelined.
     buffers = None if form.model == "fp32" else config["num_stages"] - 1
     warps, stages = config["num_warps"], config["num_stages"]
-    return Case(name, decode_kernel, signature, constexprs, warps, stages, buffers, (arch,))
+    most = config.get("REGISTERS") if constexprs["ROWS"] == SMALLEST else None
+    return Case(name, decode_kernel, signature, constexprs, warps, stages, buffers, (arch,), most)
 
 
 def signature_of(
@@ -120,21 +148,21 @@ def type_of(name: str, elements: dict[str, str], constexprs: dict[str, Any]) -> 
 
 
 def work_list(tile: int, block: int, grouped: int, windowed: int) -> Case:
+    warps = warps_of(block)
     constexprs = {
         "HEADS": 8, "TILE": tile, "ALIGN": 16, "GROUP_TILE": tile, "MEMBERS": 16, "BLOCK": block,
-        "PARTS": 1024 // block, "GROUPED": bool(grouped), "WINDOWED": bool(windowed),
+        "PARTS": parts_of(block), "GROUPED": bool(grouped), "WINDOWED": bool(windowed),
     }  # fmt: skip
     signature = signature_of(work_list_kernel, {}, constexprs)
-    return Case(
-        f"work_list {block} {grouped} {windowed}", work_list_kernel, signature, constexprs, 8
-    )
+    name = f"work_list {block} {grouped} {windowed}"
+    return Case(name, work_list_kernel, signature, constexprs, warps)
 
 
 def merge(group: int, head_dim: int) -> Case:
     heads = 1 << (group - 1).bit_length()
     constexprs = {
         "KV_HEADS": 8, "GROUP": group, "HEAD_DIM": head_dim, "WIDTH": head_dim, "HEADS": heads,
-        "PARTS": max(4096 // (heads * head_dim), 1),
+        "PARTS": max(4096 // (heads * head_dim), 1), "EARLY": False,
     }  # fmt: skip
     signature = signature_of(merge_kernel, {"out": "bf16"}, constexprs)
     return Case(f"merge {group} {head_dim}", merge_kernel, signature, constexprs)

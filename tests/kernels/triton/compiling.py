@@ -23,7 +23,8 @@ class Case(NamedTuple):
     in its name are multiples of 16, as they are in practice; ":16" behind a type says so of others,
     ":1" that one is not.
     min_buffers: of each pipelined load. archs: those that it is shipped for; empty = all.
-    max_registers: of a thread; None = as many as the assembler likes.
+    max_registers: of a thread; None = as many as the assembler likes. extra: much like another
+    case, and so only compiled where all are.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case(NamedTuple):
     min_buffers: int | None = None
     archs: tuple[int, ...] = ()
     max_registers: int | None = None
+    extra: bool = False
 
 
 class Report(NamedTuple):

@@ -9,12 +9,17 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
+
 from jackfield.core.api.encoding import KvScales
 from jackfield.core.api.kernel import AttnBatch, BatchLimits, KvSpec, SharedPrefixes
 from jackfield.plugins.cache.fp8 import Fp8
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 from jackfield.plugins.kernels.triton import attention_step
 from jackfield.plugins.kernels.triton.attention import TritonAttention
+from jackfield.plugins.kernels.triton.encode import FORMATS, as_pairs, assembly, decode_pairs
+from jackfield.plugins.kernels.triton.work_list_kernel import ITEM
 
 # Triton's interpreter makes scalars of arrays.
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -155,6 +160,28 @@ def test_encodings(config: Any, make: Make, dtype: torch.dtype, name: str) -> No
         for index, x in enumerate(xs):
             xs[index] = restore(store(x, scale_K, encoding), scale_K)
     check(scene, out, lens)
+
+
+@triton.jit
+def pairs_kernel(
+    pairs: Any, first: Any, second: Any, KIND: tl.constexpr, ASSEMBLY: tl.constexpr
+) -> None:
+    entry = tl.arange(0, 256)
+    one, other = decode_pairs(tl.load(pairs + entry), KIND, ASSEMBLY)
+    tl.store(first + entry, one)
+    tl.store(second + entry, other)
+
+
+@pytest.mark.parametrize("stored", list(FORMATS), ids=str)
+def test_pairs_of_all_codes(stored: torch.dtype, device: torch.device) -> None:
+    codes = torch.arange(256, dtype=torch.uint8)
+    pairs = torch.stack([codes, codes * 7 + 3], -1).view(stored)
+    known = assembly(device)
+    for used in {0, min(80, known), known}:
+        first, second = torch.empty(2, 256, dtype=torch.float16)
+        pairs_kernel[(1,)](as_pairs(pairs), first, second, FORMATS[stored].kind, used)
+        got = torch.stack([first, second], -1)
+        torch.testing.assert_close(got, pairs.to(torch.float16), rtol=0, atol=0, equal_nan=True)
 
 
 def test_encodings_without_scales(config: Any, make: Make) -> None:
@@ -298,6 +325,20 @@ def test_common_beginnings_may_change_between_replays(config: Any, make: Make) -
         step = attention.prepare(batch)
         attention.write(k, v, layer, step)
         check(scene, attention.forward(q, layer, step, torch.full_like(q, float("nan"))), LENS)
+
+
+def test_rows_stay_whole_if_it_costs_too_much_to_cut_them(config: Any, make: Make) -> None:
+    attention, lens = made(config, CUT=1 << 20), [100, 33, 0]
+    scene = make(lens, head_dim=16)
+    layer, (q, k, v) = scene.layer(attention), scene.step_inputs()
+    step = attention.prepare(padded(scene.batch(), lens))
+    attention.write(k, v, layer, step)
+    check(scene, attention.forward(q, layer, step, torch.empty_like(q)), lens)
+    work = step.plan(attention_step.geometry_of(q, layer)).work
+    items = work.items.view(-1, ITEM.value)
+    assert items[:3, :3].tolist() == [[0, 0, 100], [1, 0, 33], [2, 0, 0]]
+    assert work.num_partials[:3].tolist() == [1, 1, 1]
+    assert (items[3:, 0] == -1).all() and len(items) == work.capacity + 1
 
 
 def test_layers_with_a_window_do_not_look_for_common_beginnings(config: Any, make: Make) -> None:
