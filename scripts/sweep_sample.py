@@ -1,14 +1,18 @@
 """Times the sampler's kernels in CUDA graphs, and holds what they keep against torch.
 
 Prints a table of microseconds; writes it as JSON to $OUT/sweep_sample.json if OUT is set. With
-`--cut`, times every block size and number of warps of the kernel that finds the cut instead.
+`--all`, for float32 and more numbers of rows, too, and beside torch's sampler. With `--cut`, times
+block sizes and numbers of warps of the kernel that finds the cut, and of the one in front of it,
+instead. All kernels are compiled first, by several processes.
 """
 
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +26,15 @@ from jackfield.plugins.kernels.triton.sample import TritonSample
 from jackfield.plugins.kernels.triton.support import TritonConfig
 
 VOCABULARY = 151_936
-ROWS = (1, 8, 20, 64, 256)
+ROWS = (1, 64, 256)
+ALL_ROWS = (1, 8, 20, 64, 256)
+WORKERS = 12
 COPIES = 4
 """Logits that a graph goes through in turn, so that they are not all in the cache at once."""
 REPLAYS = 10
-CUTS = product((8, 16, 32, 64), (4, 8, 16, 32))
+CUTS = ((8, 4), (8, 8), (16, 4), (16, 8), (32, 8), (16, 16), (32, 16))
+SUMS = ((8, 4), (16, 4), (32, 4), (32, 8), (64, 8))
+"""Blocks of a tile, and warps."""
 
 
 class Case(NamedTuple):
@@ -49,15 +57,42 @@ CASES = (
 )
 
 
-class OneConfig:
-    """The shipped table, but for the kernel that finds the cut."""
+class Variant(NamedTuple):
+    """Another configuration of kernels whose names in the table begin so."""
 
-    def __init__(self, tile: int, warps: int) -> None:
+    kernel: str
+    tile: int
+    warps: int
+
+
+class OneConfig:
+    """The shipped table, but for a variant."""
+
+    def __init__(self, variant: Variant) -> None:
         self._table = Configs("sample")
-        self._config = {"TILE": tile, "num_warps": warps, "num_stages": 1}
+        self._kernel = variant.kernel
+        self._config = {"TILE": variant.tile, "num_warps": variant.warps, "num_stages": 1}
 
     def find(self, shape: str, *where: Any) -> Mapping[str, int]:
-        return self._config if shape.startswith("cut") else self._table.find(shape, *where)
+        return self._config if shape.startswith(self._kernel) else self._table.find(shape, *where)
+
+
+def sampler(variant: Variant | None) -> TritonSample:
+    return TritonSample(TritonConfig(), None if variant is None else OneConfig(variant))
+
+
+def prepare(job: tuple[Variant | None, torch.dtype, int]) -> None:
+    """Compiles what a variant needs for so many rows."""
+    variant, dtype, rows = job
+    logits = torch.randn(rows, VOCABULARY, device="cuda").to(dtype)
+    for case in CASES[:3]:
+        sampler(variant)(logits, batch_of(case, rows))
+
+
+def prepare_all(variants: list[Variant | None], dtypes: tuple[torch.dtype, ...]) -> None:
+    jobs = [*product(variants, dtypes, (1,)), *product({None} & {*variants}, dtypes, (256,))]
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        list(pool.map(prepare, jobs))
 
 
 def logits_of(case: Case, rows: int, dtype: torch.dtype) -> Tensor:
@@ -103,7 +138,7 @@ def microseconds(sample: Any, copies: list[Tensor], batch: SampleBatch) -> float
     return begin.elapsed_time(end) * 1e3 / REPLAYS / len(copies)
 
 
-def eager_microseconds(case: Case, logits: Tensor, batch: SampleBatch) -> float:
+def eager_microseconds(logits: Tensor, batch: SampleBatch) -> float:
     """Of torch's sampler, which asks the device and so is in no graph."""
     sample = TorchSample()
     sample(logits.clone(), batch)
@@ -147,35 +182,39 @@ def wrong(sample: TritonSample, case: Case, logits: Tensor, batch: SampleBatch) 
     return worst
 
 
-def lines(dtypes: tuple[torch.dtype, ...]) -> Iterator[dict[str, Any]]:
-    sample = TritonSample(TritonConfig())
-    for case, dtype, rows in product(CASES, dtypes, ROWS):
+def lines() -> Iterator[dict[str, Any]]:
+    whole = "--all" in sys.argv
+    dtypes = (torch.bfloat16, torch.float32) if whole else (torch.bfloat16,)
+    prepare_all([None], dtypes)
+    for case, dtype, rows in product(CASES, dtypes, ALL_ROWS if whole else ROWS):
         copies = [logits_of(case, rows, dtype) for _ in range(COPIES)]
         batch = batch_of(case, rows)
         yield {
             "case": case.name,
             "dtype": str(dtype).removeprefix("torch."),
             "rows": rows,
-            "us": round(microseconds(sample, copies, batch), 1),
-            "torch_us": round(eager_microseconds(case, copies[0], batch), 1),
-            "wrong": wrong(sample, case, copies[0], batch),
+            "us": round(microseconds(sampler(None), copies, batch), 1),
+            **({"torch_us": round(eager_microseconds(copies[0], batch), 1)} if whole else {}),
+            "wrong": wrong(sampler(None), case, copies[0], batch),
         }
 
 
-def cut_lines() -> Iterator[dict[str, Any]]:
-    for (tile, warps), case, rows in product(CUTS, CASES[2:6], (1, 64, 256)):
-        if tile * 128 < warps * 32 * 4:
-            continue
-        sample = TritonSample(TritonConfig(), OneConfig(tile, warps))
-        copies = [logits_of(case, rows, torch.bfloat16) for _ in range(2)]
-        us = round(microseconds(sample, copies, batch_of(case, rows)), 1)
-        yield {"case": case.name, "rows": rows, "TILE": tile, "num_warps": warps, "us": us}
+def variant_lines() -> Iterator[dict[str, Any]]:
+    cuts = [Variant("cut", *each) for each in CUTS]
+    sums = [Variant("summarize", *each) for each in SUMS]
+    prepare_all([*cuts, *sums], (torch.bfloat16,))
+    for variants, cases in ((cuts, CASES[2:6]), (sums, CASES[:2])):
+        for case, rows in product(cases, (1, 64, 256)):
+            copies = [logits_of(case, rows, torch.bfloat16) for _ in range(2)]
+            for variant in variants:
+                us = round(microseconds(sampler(variant), copies, batch_of(case, rows)), 1)
+                yield {"case": case.name, "rows": rows, **variant._asdict(), "us": us}
 
 
 def main() -> None:
     torch.manual_seed(0)
     found = []
-    for line in cut_lines() if "--cut" in sys.argv else lines((torch.bfloat16, torch.float32)):
+    for line in variant_lines() if "--cut" in sys.argv else lines():
         print(*(f"{name} {value}" for name, value in line.items()), sep=" | ", flush=True)
         found.append(line)
     if "OUT" in os.environ:

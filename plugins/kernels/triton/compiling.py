@@ -15,7 +15,6 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
 
-
 PACKAGE = f"{__name__.rpartition('.')[0]}."
 
 

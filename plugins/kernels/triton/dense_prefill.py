@@ -36,11 +36,13 @@ class Split(NamedTuple):
 
 class Limits(NamedTuple):
     """least: new tokens from which the route is taken; 0 = never. step: see above. reach: keys
-    that all rows see, of one call at most, which bounds the scratch."""
+    that all rows see, of one call at most, which bounds the scratch. scores: of all heads, in
+    2^20, from which the route is taken; what a call costs beside them does not depend on them."""
 
     least: int
     step: int
     reach: int
+    scores: int = 0
 
 
 NEVER = Limits(0, 1, 1)
@@ -59,9 +61,9 @@ class DensePrefill:
         self._found: dict[tuple[Any, ...], Attend | None] = {}
 
     def split(
-        self, extent: Extent, head_dim: int, dtype: torch.dtype, device: torch.device
+        self, extent: Extent, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> Split | None:
-        """What of a slice is worth the route; None = nothing."""
+        """What of a slice is worth the route; None = nothing. heads: of queries."""
         limits = self._limits_of(head_dim, dtype, device)
         if limits.least == 0 or extent.end - extent.begin < limits.least:
             return None
@@ -69,6 +71,8 @@ class DensePrefill:
         rows = extent.length // limits.step * limits.step - extent.past
         # Rows of zeros cost as much as others.
         if rows < limits.least or 4 * rows < 3 * (extent.past + rows - square):
+            return None
+        if heads * rows * (2 * extent.past + rows) < limits.scores << 21:
             return None
         return Split(rows, extent.past, square)
 
@@ -137,7 +141,7 @@ class DensePrefill:
                 "long prompts go to the Triton kernel"
             )
             return NEVER
-        return Limits(config["LEAST"], config["STEP"], config["REACH"])
+        return Limits(config["LEAST"], config["STEP"], config["REACH"], config["SCORES"])
 
     def _attend_for(
         self, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device

@@ -18,6 +18,12 @@ from jackfield.plugins.kernels.triton.narrow_kernels import (
     narrow,
     value,
 )
+from jackfield.plugins.kernels.triton.rank_kernels import (
+    ROOM,
+    collect,
+    cut_by_rank,
+    mass_wanted,
+)
 from jackfield.plugins.kernels.triton.sample_kernels import (
     LARGEST_ID,
     WIDTH,
@@ -26,11 +32,13 @@ from jackfield.plugins.kernels.triton.sample_kernels import (
     load_temperature,
     ordered,
     shrink,
-    weigh,
+    sum_of_weights,
 )
 
 DEEPEST: tl.constexpr = tl.constexpr(40.0)
 """How far below the largest logit, in temperatures, what follows certainly has no mass."""
+FEW_BLOCKS: tl.constexpr = tl.constexpr(64)
+"""So many need no further program to be restricted."""
 
 
 @triton.jit
@@ -50,15 +58,15 @@ def nucleus_floor(maxima, masses, total, top_p, largest, temperature, floor):
     """A logit below which there is less than top_p leaves out, by what is known of the blocks."""
     factor = coefficient(temperature)
     share = 0.99 * (1.0 - top_p) - 1e-6
-    allowed = share * total.to(tl.float32)
-    mass = masses.to(tl.float32)
-    others = tl.maximum(mass - shrink(maxima, largest, factor) * MASS_ONE, 0.0)
+    allowed = (share * total.to(tl.float32)).to(tl.int64)
+    most_others = masses.to(tl.float32) - shrink(maxima, largest, factor) * MASS_ONE
+    others = tl.maximum(most_others, 0.0).to(tl.int64)
     low = tl.maximum(floor, largest - DEEPEST * temperature)
     high = tl.maximum(largest, low)
     for _ in range(12):
         middle = low + (high - low) * 0.5
-        most = shrink(middle, largest, factor) * (MASS_ONE * WIDTH)
-        below = tl.sum(tl.where(maxima < middle, mass, tl.minimum(others, most)), 0)
+        most = (shrink(middle, largest, factor) * (MASS_ONE * WIDTH)).to(tl.int64)
+        below = tl.sum(tl.where(maxima < middle, masses, tl.minimum(others, most)), 0)
         low = tl.where(below <= allowed, middle, low)
         high = tl.where(below <= allowed, high, middle)
     return tl.where(share > 1e-7, low, floor)
@@ -110,24 +118,11 @@ def id_of_nth(logits, listed, count, vocabulary, cut, n, TILE: tl.constexpr):
 
 @triton.jit
 def find_cut(
-    logits,
-    all_maxima,
-    maxima,
-    sums,
-    lowest,
-    listed,
-    largest,
-    temperature,
-    top_k,
-    top_p,
-    min_p,
-    vocabulary,
-    blocks,
-    SIZE: tl.constexpr,
-    UNUSED: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """The lowest kept logit, and the last id of its equals.
+    logits, all_maxima, maxima, sums, lowest, listed, found, largest, temperature,
+    top_k, top_p, min_p, vocabulary, blocks,
+    SIZE: tl.constexpr, UNUSED: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The lowest kept logit, the last id of its equals, and how many blocks are listed.
 
     lowest: of the row's logits, but for -inf. maxima and sums: those of all blocks, as loaded.
     """
@@ -135,17 +130,37 @@ def find_cut(
     scale = shrink(maxima, largest, factor) * MASS_PER_WEIGHT
     masses = tl.where(maxima > float("-inf"), (sums.to(tl.float32) * scale).to(tl.int64), 0)
     total = tl.sum(masses, 0)
-    number = total * 0 + vocabulary
     by_number = (top_k > 0) & (top_k < vocabulary)
     low = floor_key(
         maxima, masses, total, lowest, largest, temperature, top_k, top_p, min_p, by_number,
         blocks, UNUSED,
     )  # fmt: skip
+    floor = value(low, UNUSED)
+    count = list_blocks(maxima, floor, listed, SIZE)
+    number = collect(logits, listed, count, floor, vocabulary, found, TILE)
+    if number <= ROOM:
+        cut, last = cut_by_rank(
+            found, number, total, largest, factor, top_k, top_p, min_p, by_number
+        )
+    else:
+        cut, last = cut_by_search(
+            logits, all_maxima, listed, count, total, largest, factor, low,
+            top_k, top_p, min_p, by_number, vocabulary, UNUSED, TILE,
+        )  # fmt: skip
+    return cut, last, count
+
+
+@triton.jit
+def cut_by_search(
+    logits, maxima, listed, count, total, largest, factor, low,
+    top_k, top_p, min_p, by_number, vocabulary, UNUSED: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The cut among any number of logits of the listed blocks; `low` is the floor's key."""
+    number = total * 0 + vocabulary
     high = key_at_least(largest, UNUSED) + 1
-    count = list_blocks(maxima, value(low, UNUSED), listed, SIZE)
     if by_number | (min_p > 0.0):
         numbers, totals = measure(
-            logits, all_maxima, listed, count, largest, factor, vocabulary,
+            logits, maxima, listed, count, largest, factor, vocabulary,
             low + tl.zeros([TRIES], tl.int64), UNUSED, TILE,
         )  # fmt: skip
         number = tl.max(numbers, 0)
@@ -155,16 +170,16 @@ def find_cut(
     equals = number
     if by_number & (number > top_k):
         low, number, total, above, mass_above = narrow(
-            logits, all_maxima, listed, count, largest, factor, vocabulary,
+            logits, maxima, listed, count, largest, factor, vocabulary,
             low, high, number, total, top_k.to(tl.int64), False, UNUSED, TILE,
         )  # fmt: skip
         equals = top_k - above
         if equals < number - above:
             total = mass_above + equals * mass_of(low, largest, factor, UNUSED)
     if top_p < 1.0:
-        wanted = tl.maximum(tl.ceil(total.to(tl.float64) * top_p.to(tl.float64)).to(tl.int64), 1)
+        wanted = mass_wanted(total, top_p)
         cut, number_cut, _, above_cut, mass_above = narrow(
-            logits, all_maxima, listed, count, largest, factor, vocabulary,
+            logits, maxima, listed, count, largest, factor, vocabulary,
             low, high, above + equals, total, wanted, True, UNUSED, TILE,
         )  # fmt: skip
         between = number_cut - above_cut
@@ -198,8 +213,10 @@ def cut_kernel(
     sums,
     lows,
     listed,
+    found,
     cuts,
     lasts,
+    counts,
     temperatures,
     top_ks,
     top_ps,
@@ -216,13 +233,17 @@ def cut_kernel(
     """One program per row. A row that is not filtered is cut below -inf: nothing is left out.
 
     So is one whose largest logit is no number or infinite. SIZE, PARTS: with padding. UNUSED: how
-    many of the lowest bits of float32 the type of the logits leaves 0.
+    many of the lowest bits of float32 the type of the logits leaves 0. counts: of listed blocks
+    that are left to `restrict_kernel`.
     """
     row = tl.program_id(0)
     block = tl.arange(0, SIZE)
     part = tl.arange(0, PARTS)
-    at = row * blocks + block
-    own = tl.load(maxima + at, block < blocks, other=float("-inf"))
+    logits += row.to(tl.int64) * stride
+    maxima += row * blocks
+    sums += row * blocks
+    listed += row * blocks
+    own = tl.load(maxima + block, block < blocks, other=float("-inf"))
     largest = tl.max(tl.where(own != own, float("inf"), own), 0)
     temperature = load_temperature(temperatures, row)
     top_k = tl.load(top_ks + row).to(tl.int32)
@@ -231,16 +252,38 @@ def cut_kernel(
     wanted = ((top_k > 0) & (top_k < vocabulary)) | (top_p < 1.0) | (min_p > 0.0)
     cut = temperature * 0.0 + float("-inf")
     last = top_k * 0 + LARGEST_ID
+    count = top_k * 0
     if wanted & (temperature > 0.0) & (tl.abs(largest) < float("inf")):
-        total = tl.load(sums + at, block < blocks, other=0)
+        total = tl.load(sums + block, block < blocks, other=0)
         lowest = tl.load(lows + row * parts + part, part < parts, other=float("inf"))
-        cut, last = find_cut(
-            logits + row.to(tl.int64) * stride, maxima + row * blocks, own, total,
-            tl.min(lowest, 0), listed + row * blocks, largest, temperature, top_k, top_p, min_p,
-            vocabulary, blocks, SIZE, UNUSED, TILE,
+        cut, last, count = find_cut(
+            logits, maxima, own, total, tl.min(lowest, 0), listed, found + row * ROOM, largest,
+            temperature, top_k, top_p, min_p, vocabulary, blocks, SIZE, UNUSED, TILE,
         )  # fmt: skip
+        if count <= FEW_BLOCKS:
+            tl.debug_barrier()  # other threads have read what is overwritten
+            factor = coefficient(temperature)
+            for start in range(0, count, TILE):
+                restrict(
+                    logits, maxima, sums, listed, start, count, factor, cut, last, vocabulary, TILE
+                )
+            count = 0
     tl.store(cuts + row, cut)
     tl.store(lasts + row, last)
+    tl.store(counts + row, count)
+
+
+@triton.jit
+def restrict(
+    logits, maxima, sums, listed, start, count, factor, cut, last, vocabulary, TILE: tl.constexpr
+):
+    """What is left of some listed blocks, in the place of what `summarize_kernel` found."""
+    x, token, block = load_tile(logits, listed, start, count, vocabulary, TILE)
+    x = tl.where(is_kept(x, token, cut, last), x, float("-inf"))
+    largest = tl.max(x, 1)
+    inside = start + tl.arange(0, TILE) < count
+    tl.store(maxima + block, largest, inside)
+    tl.store(sums + block, sum_of_weights(x, largest, factor), inside)
 
 
 @triton.jit
@@ -248,28 +291,29 @@ def restrict_kernel(
     logits,
     maxima,
     sums,
+    listed,
     cuts,
     lasts,
+    counts,
     temperatures,
     stride,
     vocabulary,
     blocks,
     TILE: tl.constexpr,
 ):
-    """What is left of the blocks behind the cut, in the place of what `summarize_kernel` found."""
+    """The listed blocks of rows of which `cut_kernel` left many, by all programs of a row in turn.
+
+    Blocks that are not listed are below the cut, and known by that.
+    """
     row = tl.program_id(1)
-    cut = tl.load(cuts + row)
-    last = tl.load(lasts + row)
-    if cut > float("-inf"):
-        block = tl.program_id(0) * TILE + tl.arange(0, TILE)
-        token = block[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-        at = row * blocks + block
-        own = tl.load(maxima + at, block < blocks, other=float("-inf"))
-        some = (own >= cut)[:, None] & (token < vocabulary)
-        x = tl.load(logits + row.to(tl.int64) * stride + token, some, other=float("-inf"))
-        x = x.to(tl.float32)
-        x = tl.where(is_kept(x, token, cut, last), x, float("-inf"))
-        largest = tl.max(x, 1)
+    count = tl.load(counts + row)
+    start = tl.program_id(0) * TILE
+    if start < count:
+        cut = tl.load(cuts + row)
+        last = tl.load(lasts + row)
         factor = coefficient(load_temperature(temperatures, row))
-        tl.store(maxima + at, largest, block < blocks)
-        tl.store(sums + at, tl.sum(weigh(x, largest[:, None], factor), 1), block < blocks)
+        for begin in range(start, count, tl.num_programs(0) * TILE):
+            restrict(
+                logits + row.to(tl.int64) * stride, maxima + row * blocks, sums + row * blocks,
+                listed + row * blocks, begin, count, factor, cut, last, vocabulary, TILE,
+            )  # fmt: skip

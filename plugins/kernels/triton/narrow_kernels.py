@@ -22,6 +22,8 @@ MASS_PER_WEIGHT: tl.constexpr = tl.constexpr(2.0**17)
 
 TRIES: tl.constexpr = tl.constexpr(4)
 """Keys that are tried at once."""
+STAGES: tl.constexpr = tl.constexpr(4)
+"""Tiles that are on their way at once, in shared memory."""
 
 
 @triton.jit
@@ -51,13 +53,26 @@ def value(key, UNUSED: tl.constexpr):
 
 
 @triton.jit
-def load_tile(logits, listed, start, count, vocabulary, TILE: tl.constexpr):
-    """Some of the listed blocks: their logits, ids of tokens, and numbers of blocks."""
+def load_numbers(listed, start, count, TILE: tl.constexpr):
+    """Of some of the listed blocks; 0 behind the end."""
     index = start + tl.arange(0, TILE)
-    block = tl.load(listed + index, index < count, other=0)
+    return tl.load(listed + index, index < count, other=0)
+
+
+@triton.jit
+def load_blocks(logits, block, start, count, vocabulary, TILE: tl.constexpr):
+    """Logits, and ids of tokens, of blocks with these numbers; -inf behind the end."""
+    index = start + tl.arange(0, TILE)
     token = block[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     mask = (index < count)[:, None] & (token < vocabulary)
-    x = tl.load(logits + token, mask, other=float("-inf")).to(tl.float32)
+    return tl.load(logits + token, mask, other=float("-inf")).to(tl.float32), token
+
+
+@triton.jit
+def load_tile(logits, listed, start, count, vocabulary, TILE: tl.constexpr):
+    """Some of the listed blocks: their logits, ids of tokens, and numbers of blocks."""
+    block = load_numbers(listed, start, count, TILE)
+    x, token = load_blocks(logits, block, start, count, vocabulary, TILE)
     return x, token, block
 
 
@@ -81,9 +96,11 @@ def measure(
     number0, number1, number2, number3 = none, none, none, none
     none = tl.zeros([TILE], tl.int64)
     mass0, mass1, mass2, mass3 = none, none, none, none
-    for start in range(0, count, TILE):
-        x, _, block = load_tile(logits, listed, start, count, vocabulary, TILE)
+    block = load_numbers(listed, 0, count, TILE)
+    for start in tl.range(0, count, TILE, num_stages=STAGES):
+        x, _ = load_blocks(logits, block, start, count, vocabulary, TILE)
         own = tl.load(maxima + block)
+        block = load_numbers(listed, start + TILE, count, TILE)
         weights = weigh(x, own[:, None], factor)
         scale = shrink(own, largest, factor) * MASS_PER_WEIGHT
         # A block's sum is exact, and each block is rounded by itself.

@@ -145,8 +145,8 @@ class TritonPrefill:
     def _split(self, geometry: Geometry, one: Slice) -> Split | None:
         if geometry.window is not None:
             return None
-        _, _, head_dim, dtype, *_, device = geometry
-        split = self._dense.split(one.extent, head_dim, dtype, device)
+        heads, _, head_dim, dtype, *_, device = geometry
+        split = self._dense.split(one.extent, heads, head_dim, dtype, device)
         if split is None or not self._dense.serves(*geometry[:4], device):
             return None
         return split

@@ -90,10 +90,50 @@ def prefill_kernel(
 
     if SCALED:
         scale *= tl.load(k_scale + kv_head)
+    top_M, sum_M, acc_MH = _attend_all(
+        q_MH, k, v, table, position, tokens, position_M, scale, pool_stride_block, begin, end,
+        HEAD_DIM, BLOCK_H, PAGE, BLOCK_M, BLOCK_N, WINDOW, KIND, NATIVE, DOT,
+    )  # fmt: skip
+    factor = 1.0
+    if SCALED:
+        factor = tl.load(v_scale + kv_head)
+    if SPLIT:
+        row = program.to(tl.int64) * BLOCK_M
+        _store_part(
+            parts + row * BLOCK_H, parts_lse + row, top_M, sum_M, acc_MH, factor, BLOCK_M, BLOCK_H
+        )
+    else:
+        out += token * out_stride_token
+        where_M = token_M * out_stride_token + head_M * out_stride_head
+        result_MH = acc_MH * (factor / sum_M)[:, None]
+        result_MH = result_MH.to(out.dtype.element_ty)
+        tl.store(out + where_M[:, None] + column_H[None, :], result_MH, mask=real_MH)
+
+
+@triton.jit
+def _store_part(
+    parts, lse, top_M, sum_M, acc_MH, factor, BLOCK_M: tl.constexpr, BLOCK_H: tl.constexpr
+):
+    """What one piece found. That of a window may hold nothing for a row."""
+    row_M = tl.arange(0, BLOCK_M)
+    whole_M = tl.where(sum_M == 0.0, 1.0, sum_M)
+    lse_M = tl.where(sum_M == 0.0, float("-inf"), top_M + tl.log2(whole_M))
+    tl.store(lse + row_M, lse_M)
+    where_MH = row_M[:, None] * BLOCK_H + tl.arange(0, BLOCK_H)[None, :]
+    tl.store(parts + where_MH, acc_MH * (factor / whole_M)[:, None])
+
+
+@triton.jit
+def _attend_all(
+    q_MH, k, v, table, position, tokens, position_M, scale, pool_stride_block, begin, end,
+    HEAD_DIM: tl.constexpr, BLOCK_H: tl.constexpr, PAGE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr,
+    KIND: tl.constexpr, NATIVE: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """The softmax of the rows over the keys of a piece: largest score, sum, weighted values."""
     top_M = tl.full([BLOCK_M], float("-inf"), tl.float32)
     sum_M = tl.zeros([BLOCK_M], tl.float32)
     acc_MH = tl.zeros([BLOCK_M, BLOCK_H], tl.float32)
-
     # Tiles of keys that every row sees whole, and before and after them those that need a mask.
     last = position + tokens - 1
     whole_end = tl.minimum((position + 1) // BLOCK_N * BLOCK_N, end)
@@ -112,31 +152,11 @@ def prefill_kernel(
         whole_begin, whole_end, seen, end,
         HEAD_DIM, BLOCK_H, PAGE, BLOCK_N, WINDOW, KIND, NATIVE, DOT, False,
     )  # fmt: skip
-    top_M, sum_M, acc_MH = _attend(
+    return _attend(
         top_M, sum_M, acc_MH, q_MH, k, v, table, position_M, scale, pool_stride_block,
         tl.maximum(whole_begin, whole_end), end, seen, end,
         HEAD_DIM, BLOCK_H, PAGE, BLOCK_N, WINDOW, KIND, NATIVE, DOT, True,
     )  # fmt: skip
-
-    factor = 1.0
-    if SCALED:
-        factor = tl.load(v_scale + kv_head)
-    if SPLIT:
-        # A part of a window may hold nothing for a row.
-        whole_M = tl.where(sum_M == 0.0, 1.0, sum_M)
-        row = program.to(tl.int64) * BLOCK_M
-        tl.store(
-            parts_lse + row + row_M, tl.where(sum_M == 0.0, float("-inf"), top_M + tl.log2(whole_M))
-        )
-        parts += row * BLOCK_H
-        where_MH = row_M[:, None] * BLOCK_H + column_H[None, :]
-        tl.store(parts + where_MH, acc_MH * (factor / whole_M)[:, None])
-    else:
-        out += token * out_stride_token
-        where_M = token_M * out_stride_token + head_M * out_stride_head
-        result_MH = acc_MH * (factor / sum_M)[:, None]
-        result_MH = result_MH.to(out.dtype.element_ty)
-        tl.store(out + where_M[:, None] + column_H[None, :], result_MH, mask=real_MH)
 
 
 @triton.jit

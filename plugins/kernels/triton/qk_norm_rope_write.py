@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jackfield.core.api.kernel import KvLayer, Projected
 from jackfield.plugins.kernels.triton.configs import Configs
-from jackfield.plugins.kernels.triton.encode import as_codes, encode, kind_of
 from jackfield.plugins.kernels.triton.early import early, wait_for_previous
+from jackfield.plugins.kernels.triton.encode import as_codes, encode, kind_of
 from jackfield.plugins.kernels.triton.launch import amount_config, power_of_two
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.support import TritonConfig

@@ -14,6 +14,7 @@ from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.filter_kernels import cut_kernel, restrict_kernel
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.operation import TritonOperation
+from jackfield.plugins.kernels.triton.rank_kernels import ROOM
 from jackfield.plugins.kernels.triton.sample_kernels import WIDTH, pick_kernel, summarize_kernel
 from jackfield.plugins.kernels.triton.support import TritonConfig
 
@@ -24,11 +25,29 @@ FEW_ROWS = 128
 """As many as there are processors on the smallest GPUs that matter: each has one row, or none."""
 
 
+RESTRICTING = 2048
+"""Programs that look at blocks behind a cut: if all rows are done already, they cost little."""
+
+
 class Cut(NamedTuple):
-    """What is kept of a row: logits above logit_R, and its equals up to the id last_R."""
+    """What is kept of a row: logits above logit_R, and its equals up to the id last_R.
+
+    count_R: how many of the row's listed_RG blocks still count as if all of them was kept.
+    """
 
     logit_R: Tensor
     last_R: Tensor
+    count_R: Tensor
+    listed_RG: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, blocks: int, device: torch.device) -> "Cut":
+        return cls(
+            torch.empty(rows, dtype=torch.float32, device=device),
+            torch.empty(rows, dtype=torch.int32, device=device),
+            torch.empty(rows, dtype=torch.int32, device=device),
+            torch.empty(rows, blocks, dtype=torch.int32, device=device),
+        )
 
 
 class Blocks(NamedTuple):
@@ -97,16 +116,17 @@ class TritonSample(TritonOperation):
     def _cut(self, logits_RV: Tensor, batch: SampleBatch, blocks: Blocks) -> Cut:
         rows, vocabulary = logits_RV.shape
         count, programs = blocks.maxima_RG.shape[1], blocks.lows_RL.shape[1]
-        cut = Cut(
-            torch.empty(rows, dtype=torch.float32, device=logits_RV.device),
-            torch.empty(rows, dtype=torch.int32, device=logits_RV.device),
-        )
+        device = logits_RV.device
+        cut = Cut.empty(rows, count, device)
         shape = "cut_few" if rows <= FEW_ROWS else "cut_many"
         cut_kernel[(rows,)](
             logits_RV,
             *blocks,
-            torch.empty_like(blocks.sums_RG),
-            *cut,
+            cut.listed_RG,
+            torch.empty(rows, ROOM.value, dtype=torch.int64, device=device),
+            cut.logit_R,
+            cut.last_R,
+            cut.count_R,
             batch.temperature_R,
             batch.top_k_R,
             batch.top_p_R,
@@ -118,7 +138,7 @@ class TritonSample(TritonOperation):
             SIZE=power_of_two(count),
             PARTS=power_of_two(programs),
             UNUSED=UNUSED_BITS[logits_RV.dtype],
-            **self._configs.find(shape, logits_RV.dtype, logits_RV.device),
+            **self._configs.find(shape, logits_RV.dtype, device),
         )
         return cut
 
@@ -126,11 +146,15 @@ class TritonSample(TritonOperation):
         rows, vocabulary = logits_RV.shape
         config = self._configs.find("restrict", logits_RV.dtype, logits_RV.device)
         count = blocks.maxima_RG.shape[1]
-        restrict_kernel[(triton.cdiv(count, config["TILE"]), rows)](
+        programs = min(triton.cdiv(count, config["TILE"]), triton.cdiv(RESTRICTING, rows))
+        restrict_kernel[(programs, rows)](
             logits_RV,
             blocks.maxima_RG,
             blocks.sums_RG,
-            *cut,
+            cut.listed_RG,
+            cut.logit_R,
+            cut.last_R,
+            cut.count_R,
             batch.temperature_R,
             logits_RV.stride(0),
             vocabulary,
@@ -148,7 +172,7 @@ class TritonSample(TritonOperation):
     ) -> None:
         count = blocks.maxima_RG.shape[1]
         # Without filters no cut is read.
-        logit_R, last_R = cut or (blocks.maxima_RG, blocks.sums_RG)
+        logit_R, last_R = cut[:2] if cut else (blocks.maxima_RG, blocks.sums_RG)
         pick_kernel[(len(tokens_R),)](
             logits_RV,
             blocks.maxima_RG,

@@ -25,6 +25,8 @@ ONE_BITS: tl.constexpr = tl.constexpr(0x3F800000)
 WEIGHT_ONE: tl.constexpr = tl.constexpr(2.0**23)
 """The weight of a block's largest logit. 128 of them fit an int32."""
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LARGEST: tl.constexpr = tl.constexpr(3.4028234663852886e38)
+"""Of the finite float32."""
 
 
 @triton.jit
@@ -36,8 +38,14 @@ def ordered(x):
 
 @triton.jit
 def coefficient(temperature):
-    """What differences of logits are multiplied with, to be exponents of 2; inf for 0."""
-    return 1.0 / temperature * LOG2_E
+    """What differences of logits are multiplied with, to be exponents of 2. Finite even for 0."""
+    return tl.minimum(1.0 / temperature * LOG2_E, LARGEST)
+
+
+@triton.jit
+def finite(x):
+    """The nearest finite number."""
+    return tl.minimum(tl.maximum(x, -LARGEST), LARGEST)
 
 
 @triton.jit
@@ -48,8 +56,8 @@ def load_temperature(temperatures, row):
 
 @triton.jit
 def shrink(x, largest, factor):
-    """exp((x - largest) / temperature), where 0 * inf and inf - inf are meant to be 0."""
-    return tl.exp2(tl.where(x == largest, 0.0, (x - largest) * factor))
+    """exp((x - largest) / temperature); `largest` and the factor are finite."""
+    return tl.exp2((x - largest) * factor)
 
 
 @triton.jit
@@ -59,10 +67,28 @@ def weigh(x, largest, factor):
 
 
 @triton.jit
+def sum_of_weights(x, largest, factor):
+    """Of blocks, relative to their largest logits, which need not be finite."""
+    total = tl.sum(weigh(x, finite(largest)[:, None], factor), 1)
+    return tl.where(largest == float("inf"), WEIGHT_ONE, total).to(tl.int32)
+
+
+@triton.jit
+def in_order(score, index):
+    """int64 that are larger for higher scores and, among equals, for lower indices."""
+    return (ordered(score).to(tl.int64) << 32) | (index ^ LARGEST_ID).to(tl.int64)
+
+
+@triton.jit
+def index_of(place):
+    """The index of what `in_order` gave."""
+    return (place & LARGEST_ID).to(tl.int32) ^ LARGEST_ID
+
+
+@triton.jit
 def first_of_highest(score, index):
     """The lowest index among the highest scores. NaN is the highest of all."""
-    packed = (ordered(score).to(tl.int64) << 32) | (index ^ LARGEST_ID).to(tl.int64)
-    return (tl.max(packed, 0) & LARGEST_ID).to(tl.int32) ^ LARGEST_ID
+    return index_of(tl.max(in_order(score, index), 0))
 
 
 @triton.jit
@@ -88,18 +114,17 @@ def summarize_kernel(
     token = block[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     at = logits + row.to(tl.int64) * stride + token
     x = tl.load(at, token < vocabulary, other=float("-inf")).to(tl.float32)
-    invalid = x != x
-    x = tl.where(invalid, float("-inf"), x)
-    largest = tl.max(x, 1)
-    marked = tl.where(tl.max(invalid.to(tl.int32), 1) > 0, float("nan"), largest)
+    largest = tl.max(x, 1)  # it passes over NaN
+    marked = tl.where(tl.max((x != x).to(tl.int32), 1) > 0, float("nan"), largest)
     tl.store(maxima + row * blocks + block, marked, block < blocks)
     if DRAWS:
         factor = coefficient(load_temperature(temperatures, row))
-        weights = weigh(x, largest[:, None], factor)
-        tl.store(sums + row * blocks + block, tl.sum(weights, 1), block < blocks)
+        total = sum_of_weights(x, largest, factor)
+        tl.store(sums + row * blocks + block, total, block < blocks)
     if FILTERED:
-        finite = tl.where(x > float("-inf"), x, float("inf"))
-        tl.store(lows + row * tl.num_programs(0) + tl.program_id(0), tl.min(tl.min(finite, 1), 0))
+        possible = tl.where(x > float("-inf"), x, float("inf"))
+        lowest = tl.min(tl.min(possible, 1), 0)
+        tl.store(lows + row * tl.num_programs(0) + tl.program_id(0), lowest)
 
 
 @triton.jit
@@ -127,11 +152,17 @@ def pick_kernel(
     DRAWS: tl.constexpr,
     FILTERED: tl.constexpr,
 ):
-    """One program per row: the best block, then its best token. SIZE: blocks and padding."""
+    """One program per row: the best block, then its best token. SIZE: blocks and padding.
+
+    A token whose logit is no number is marked: -1 - token.
+    """
     row = tl.program_id(0)
     block = tl.arange(0, SIZE)
     at = row * blocks + block
     score = tl.load(maxima + at, block < blocks, other=float("-inf"))
+    if FILTERED:
+        cut = tl.load(cuts + row)
+        score = tl.where(score < cut, float("-inf"), score)
     if DRAWS:
         temperature = load_temperature(temperatures, row)
         seed = tl.load(seeds + row)
@@ -144,8 +175,10 @@ def pick_kernel(
     at = logits + row.to(tl.int64) * stride + token
     x = tl.load(at, token < vocabulary, other=float("-inf")).to(tl.float32)
     if FILTERED:
-        kept = is_kept(x, token, tl.load(cuts + row), tl.load(lasts + row))
+        kept = is_kept(x, token, cut, tl.load(lasts + row))
         x = tl.where(kept, x, float("-inf"))
     if DRAWS:
         x += temperature * gumbel(seed, position, token, TOKENS)
-    tl.store(tokens + row, first_of_highest(x, token).to(tl.int64))
+    chosen = first_of_highest(x, token).to(tl.int64)
+    unsound = tl.max((x != x).to(tl.int32), 0) > 0
+    tl.store(tokens + row, tl.where(unsound, -1 - chosen, chosen))

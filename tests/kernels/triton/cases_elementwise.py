@@ -102,5 +102,14 @@ def early_cases() -> Iterator[Case]:
         yield one._replace(archs=(90,))
 
 
+MAIN = ("_early", "_norms", "few_partial", "few_coded_1", "_64", "_128", "_4096", "_32768")
+"""Ends of the names of cases that stand for others."""
+
+
 def cases() -> list[Case]:
-    return [*norms(), *gates(), *ropes(), *fused_cases(), *inputs(), *early_cases()]
+    found = [*norms(), *gates(), *ropes(), *fused_cases(), *inputs(), *early_cases()]
+    many = ("add_rms_norm", "qk_norm")
+    return [
+        case._replace(extra=case.name.startswith(many) and not case.name.endswith(MAIN))
+        for case in found
+    ]

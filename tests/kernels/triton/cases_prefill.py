@@ -14,10 +14,24 @@ from jackfield.plugins.kernels.triton.prefill_kernel import prefill_kernel
 TYPES = {"any": ("bf16", tl.bfloat16), "float32": ("fp32", tl.float32)}
 PLAIN_HEADS = (64, 128, 256)
 """Smaller ones have the rows of 64."""
+EXTRA = (
+    "head_64/",
+    "head_256/plain/rows_16/",
+    "head_256/plain/rows_64/",
+    "rows_16/float32/",
+    "head_256/plain/rows_128/float32/",
+    "/groups of 7",
+    "/e5m2",
+    *(f"encoded/rows_128/any/sm_{arch}/e4m3" for arch in (80, 90)),
+    "/one head per tile/",
+    "/large blocks/",
+)
+"""Parts of the names of cases that are much like others."""
 
 
 def cases() -> list[Case]:
-    return [*_shipped(), *_special(), *_others()]
+    found = [*_shipped(), *_special(), *_others()]
+    return [case._replace(extra=any(part in case.name for part in EXTRA)) for case in found]
 
 
 def _shipped() -> Iterator[Case]:

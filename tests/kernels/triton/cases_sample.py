@@ -7,6 +7,7 @@ from compiling import Case
 
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.filter_kernels import cut_kernel, restrict_kernel
+from jackfield.plugins.kernels.triton.narrow_kernels import STAGES
 from jackfield.plugins.kernels.triton.sample_kernels import pick_kernel, summarize_kernel
 
 SIZE, PARTS = 2048, 64
@@ -25,15 +26,19 @@ TYPES = {
     "seeds": "*i64",
     "positions": "*i64",
     "tokens": "*i64",
-    "stride": "i64",
-    "vocabulary": "i32",
+    "stride": "i32",
+    "vocabulary": "i32:16",
     "blocks": "i32",
     "parts": "i32",
+    "found": "*i64",
+    "counts": "*i32",
 }
 
 
 def cases() -> list[Case]:
-    return [*_kernels("bf16"), *_kernels("fp32"), *_kernels("fp16")]
+    found = [*_kernels("bf16"), *_kernels("fp32"), *_kernels("fp16")]
+    main = ("_bf16", "summarize_filtered_fp32")
+    return [case._replace(extra=not case.name.endswith(main)) for case in found]
 
 
 def _kernels(dtype: str) -> Iterator[Case]:
@@ -54,4 +59,5 @@ def _case(name: str, kernel: Any, dtype: str, entry: str, flags: dict[str, int])
     constexprs = {**flags, **config}
     types = {**TYPES, "logits": f"*{dtype}"}
     signature = {arg: types.get(arg, "constexpr") for arg in kernel.arg_names}
-    return Case(f"{name}_{dtype}", kernel, signature, constexprs, **launch)
+    buffers = STAGES.value - 1 if kernel is cut_kernel else None
+    return Case(f"{name}_{dtype}", kernel, signature, constexprs, **launch, min_buffers=buffers)

@@ -1,5 +1,6 @@
 """Where Triton's kernels are tested: on a GPU, or else in the interpreter on the host."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -10,9 +11,46 @@ import pytest
 import torch
 
 GPU = torch.cuda.is_available()
+ALL = GPU or os.environ.get("JACKFIELD_ALL_KERNELS") == "1"
+"""Whether nothing is left out that the interpreter takes long for."""
 
 if find_spec("triton") is None:
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if ALL:
+        return
+    values: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        for name, value in parameters(item):
+            found = values.setdefault(name, [])
+            found += [] if value in found else [value]
+    left_out = {item for item in items if not is_chosen(item, values)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def parameters(item: pytest.Item) -> list[tuple[tuple[str, str], str]]:
+    """(test, names of what varies together), and the values."""
+    test = item.nodeid.partition("[")[0]
+    values = getattr(getattr(item, "callspec", None), "params", {})
+    marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [tuple(each.split(",")) if isinstance(each, str) else tuple(each) for each in marks]
+    groups += [(name,) for name in values if not any(name in group for group in groups)]
+    return [((test, str(group)), repr([values[name] for name in group])) for group in groups]
+
+
+def is_chosen(item: pytest.Item, values: dict[tuple[str, str], list[str]]) -> bool:
+    """Of a test's combinations, as many as its longest parameter has values; they hold them all."""
+    if item.get_closest_marker("all_kernels"):
+        return False
+    found = parameters(item)
+    if not item.get_closest_marker("few_combinations") or not found:
+        return True
+    places = {name: values[name].index(value) for name, value in found}
+    longest = max(places, key=lambda name: len(values[name]))
+    return all(at == places[longest] % len(values[name]) for name, at in places.items())
 
 
 @pytest.fixture(scope="session")

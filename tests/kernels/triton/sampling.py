@@ -1,4 +1,7 @@
-"""What the sampler should do, by its definition, and small tables of block sizes for it."""
+"""What the sampler should do, by its definition, and small tables of block sizes for it.
+
+Vocabularies of tests are small: a block has 128 tokens, so a few hundred fill several programs.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from jackfield.core.api.kernel import SampleBatch
 from jackfield.plugins.kernels.triton.random import gumbel
-from jackfield.plugins.kernels.triton.sample import TritonSample
+from jackfield.plugins.kernels.triton.sample import Blocks, Cut, TritonSample
 
 Setting = tuple[float, int, float, float]
 WIDTH = 128
@@ -28,8 +31,19 @@ class Sizes:
         return {"TILE": self._cut_tile if "cut" in shape else self._tile, "num_warps": 4}
 
 
-def sampler(config: Any, tile: int = 2, cut_tile: int = 2) -> TritonSample:
-    return TritonSample(config, Sizes(tile, cut_tile))
+class Recording(TritonSample):
+    """Remembers the cut of the last call, and the blocks, of which only what is kept is left."""
+
+    last: Cut
+    blocks: Blocks
+
+    def _cut(self, logits_RV: Tensor, batch: SampleBatch, blocks: Blocks) -> Cut:
+        self.last, self.blocks = super()._cut(logits_RV, batch, blocks), blocks
+        return self.last
+
+
+def sampler(config: Any, tile: int = 2, cut_tile: int = 2) -> Recording:
+    return Recording(config, Sizes(tile, cut_tile))
 
 
 def settings(rows: list[Setting], seed: int = 0) -> SampleBatch:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
@@ -18,6 +19,8 @@ SCRIPT = Path(__file__).with_name("compile_all.py")
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    if torch.cuda.is_available():
+        kept["JACKFIELD_ALL_KERNELS"] = "1"
     return {**kept, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
 
 

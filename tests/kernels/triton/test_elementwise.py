@@ -17,6 +17,7 @@ from jackfield.plugins.kernels.triton.rms_norm import TritonRmsNorm
 from jackfield.plugins.kernels.triton.rope import TritonRope
 from jackfield.plugins.kernels.triton.silu_mul import TritonSiluMul
 
+pytestmark = pytest.mark.few_combinations
 EPS = 1e-5
 ENCODINGS = [
     KvEncoding("fp8_e4m3", torch.float8_e4m3fn, 448.0),

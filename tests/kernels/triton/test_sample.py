@@ -11,7 +11,11 @@ from jackfield.plugins.kernels.triton.sample import TritonSample
 
 Setting = tuple[float, int, float, float]
 # The interpreter makes scalars of arrays of one element.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+pytestmark = [
+    pytest.mark.few_combinations,
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning"),
+]
 GREEDY: Setting = (0.0, 0, 1.0, 0.0)
 PLAIN: Setting = (0.8, 0, 1.0, 0.0)
 NAN, INF = float("nan"), float("inf")
@@ -66,7 +70,7 @@ def test_what_is_no_number_is_found(
     logits[3, 555] = -3.0
     logits[4] = NAN
     tokens = sampling.sampler(config)(logits, sampling.settings([setting] * 5))
-    assert tokens.tolist() == [310, 400, 0, 555, 0]
+    assert tokens.tolist() == [-311, 400, 0, 555, -1]
 
 
 def test_noise_is_gumbel(sampling: Any, device: torch.device) -> None:
@@ -115,19 +119,21 @@ def test_frequencies(sampling: Any, config: Any, device: torch.device) -> None:
 def test_draws_are_those_of_the_definition(
     sampling: Any, config: Any, dtype: torch.dtype, spread: float
 ) -> None:
-    logits = (torch.randn(24, 1000) * spread).to(dtype)
+    rows = 12
+    logits = (torch.randn(rows, 600) * spread).to(dtype)
     temperatures = [0.3, 0.8, 1.0, 30.0]
-    batch = sampling.settings([(temperatures[row % 4], 0, 1.0, 0.0) for row in range(24)], -3)
+    batch = sampling.settings([(temperatures[row % 4], 0, 1.0, 0.0) for row in range(rows)], -3)
     assert torch.equal(sampling.sampler(config)(logits, batch), sampling.drawn(logits, batch))
 
 
-@pytest.mark.parametrize("temperature", [1e-38, 1e-30, 1e-6, 1e30, 3e38])
-def test_extreme_temperatures(sampling: Any, config: Any, temperature: float) -> None:
-    logits = torch.randn(12, 300)
-    tokens = sampling.sampler(config)(logits, sampling.settings([(temperature, 0, 1.0, 0.0)] * 12))
-    assert torch.equal(tokens, logits.argmax(-1)) == (temperature < 1)
-    assert (tokens < 300).all()
-    assert len(tokens.unique()) > 8
+def test_extreme_temperatures(sampling: Any, config: Any) -> None:
+    temperatures = [1e-38, 1e-30, 1e-6, 1e30, 3e38]
+    logits = torch.randn(1, 300).expand(20, -1).contiguous()
+    rows = [(temperature, 0, 1.0, 0.0) for temperature in temperatures for _ in range(4)]
+    tokens = sampling.sampler(config)(logits, sampling.settings(rows)).view(5, 4)
+    assert (tokens[:3] == logits[0].argmax()).all()
+    assert (tokens >= 0).all() and (tokens < 300).all()
+    assert len(tokens[3:].unique()) > 5
 
 
 def rows_of(batch: SampleBatch, rows: list[int]) -> SampleBatch:
@@ -147,25 +153,25 @@ def test_only_logits_seed_and_position_decide(sampling: Any, config: Any) -> Non
     order = [4, 2, 0, 1, 3]
     shuffled = sampling.sampler(config, tile=4, cut_tile=1)(logits[order], rows_of(batch, order))
     assert torch.equal(shuffled, tokens[order])
-    for row in range(5):
+    for row in (1, 2, 3):
         alone = rows_of(batch, [row])._replace(filtered=row in (1, 4), all_greedy=row == 2)
         assert sampling.sampler(config, tile=8)(logits[row : row + 1], alone)[0] == tokens[row]
     wide = torch.full((5, 701), 99.0).half()
     wide[:, 1:301] = logits
     assert torch.equal(sampling.sampler(config)(wide[:, 1:301], batch), tokens)
-    turned = logits.t().contiguous().t()
-    assert torch.equal(sampling.sampler(config)(turned, batch), tokens)
+    turned = logits[:2].t().contiguous().t()
+    assert torch.equal(sampling.sampler(config)(turned, rows_of(batch, [0, 1])), tokens[:2])
 
 
 def test_seed_and_position_decide(sampling: Any, config: Any) -> None:
-    logits, sample = torch.zeros(16, 300), sampling.sampler(config)
-    batch = sampling.settings([PLAIN] * 16)
+    logits, sample = torch.zeros(6, 300), sampling.sampler(config)
+    batch = sampling.settings([PLAIN] * 6)
     first = sample(logits, batch)
     assert torch.equal(first, sample(logits, batch))
     moved = sample(logits, batch._replace(positions_R=batch.positions_R + 1))
     reseeded = sample(logits, batch._replace(seeds_R=batch.seeds_R - 2**62))
-    assert (first != moved).sum() > 12
-    assert (first != reseeded).sum() > 12
+    assert (first != moved).sum() > 4
+    assert (first != reseeded).sum() > 4
 
 
 def test_no_rows(sampling: Any, config: Any) -> None:

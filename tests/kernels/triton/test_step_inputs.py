@@ -155,7 +155,10 @@ def operation(request: pytest.FixtureRequest, config: Any) -> Any:
     return TritonStepInputs(config) if request.param == "triton" else TorchStepInputs()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(seed, marks=pytest.mark.all_kernels) for seed in range(4, 12))],
+)
 def test_random_steps(operation: Any, seed: int) -> None:
     random = Random(seed)
     host, device = Host(random, random.choice([1, 3, 16]), 24), Device(24)
