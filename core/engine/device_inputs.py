@@ -29,7 +29,7 @@ from jackfield.core.engine.staging import Staging
 from jackfield.core.engine.steps import StepPlan
 
 WIDTH = 16
-"""Entries of which block tables of a step have a multiple."""
+"""Block tables have a multiple of so many entries."""
 
 MakeInputs = Callable[[StepNews, SeatState, int, StepTensors], None]
 
@@ -131,7 +131,8 @@ class DeviceInputs:
         self._device = device
         max_seqs, max_blocks = tables.blocks_PB.shape
         self._padding_seat = max_seqs
-        shape = (max_seqs + 1, max_blocks)
+        # Kernels are compiled anew for strides that are no multiples of 16.
+        shape = (max_seqs + 1, -(-max_blocks // WIDTH) * WIDTH)
         self._state = SeatState(
             torch.zeros(shape[0], dtype=torch.int64, device=device),
             torch.zeros(shape, dtype=torch.int32, device=device),
@@ -250,7 +251,6 @@ class DeviceInputs:
         return Batch(inputs, attention, rows)
 
     def _room(self, num_slices: int, shape: Shape) -> StepTensors:
-        # Kernels are compiled anew for strides that are no multiples of 16.
         width = -(-shape.max_len // (self._block_size * WIDTH)) * WIDTH
         ids_T = torch.empty(shape.num_tokens, dtype=torch.int64, device=self._device)
         positions_T, slots_T = torch.empty_like(ids_T), torch.empty_like(ids_T)

@@ -21,7 +21,7 @@ from jackfield.plugins.kernels.torch_ops.step_inputs import TorchStepInputs
 
 CPU = torch.device("cpu")
 SIZE = 4
-LIMITS = Limits(max_tokens=64, max_seqs=6, max_model_len=64)
+LIMITS = Limits(max_tokens=64, max_seqs=6, max_model_len=50)
 
 
 class Life:
@@ -77,7 +77,7 @@ class Life:
         self.lens[seat] = end = start + count
         while self.blocks[seat] * SIZE < end:
             new = [self.random.randrange(500) for _ in range(self.random.randint(1, 2))]
-            new = new[: LIMITS.max_model_len // SIZE - self.blocks[seat]]
+            new = new[: -(-LIMITS.max_model_len // SIZE) - self.blocks[seat]]
             plan.blocks.append(BlockUpdate(seat, self.blocks[seat], new))
             self.blocks[seat] += len(new)
         done = end >= len(self.prompts[seat])

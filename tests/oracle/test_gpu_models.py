@@ -73,7 +73,7 @@ def test_bfloat16_answers_part_only_where_two_tokens_are_about_equal(
 
 
 def test_what_is_sampled_with_edits_and_scores_equals_torch(folder: Path) -> None:
-    """Graphs without sampling, then edits, then a draw: greedy so that the draws can be compared."""
+    """Graphs without sampling, then edits, then a draw; greedy, so that draws can be compared."""
     params = SamplingParams(
         temperature=0, max_tokens=30, ignore_eos=True, detokenize=False, logprobs=3,
         repetition_penalty=1.3, presence_penalty=0.4, logit_bias={7: 2.0, 9: -3.0},
