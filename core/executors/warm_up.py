@@ -29,6 +29,8 @@ PROMPTS: Sequence[Sequence[Part]] = (
     [(0, 100)] * 16,
     [(0, 4096)],
     [(2048, 4096)],
+    [(0, 8192)],
+    [(24_000, 8192)],
 )
 """Few and many, short and long ones, with and without a past: kernels tell these apart."""
 MIXED: Sequence[tuple[int, Part]] = ((2, (0, 5)), (40, (0, 100)), (40, (1024, 40)))
@@ -83,9 +85,10 @@ def rehearse(
 def rehearsed_decodes(limits: Limits, block_size: int, num_blocks: int) -> list[StepPlan]:
     """Decodes of sizes that kernels tell apart, without filters and with them."""
     maker = _Maker(limits, block_size, num_blocks)
-    sizes = [size for size in padded_sizes(limits.max_seqs) if size & (size - 1) == 0]
-    sizes.append(limits.max_seqs)
-    return [maker.decodes(size, params) for size in sizes for params in (SOME, FILTERED)]
+    powers = [size for size in padded_sizes(limits.max_seqs) if size & (size - 1) == 0]
+    sizes = sorted({*powers, limits.max_seqs})
+    plans = [maker.decodes(size, SOME) for size in sizes]
+    return plans + [maker.decodes(size, FILTERED) for size in {sizes[0], sizes[-1]}]
 
 
 def _nothing_shared(plan: StepPlan, device: torch.device) -> SharedPrefixes:

@@ -17,9 +17,58 @@ from jackfield.plugins.kernels.triton.compiling import Wanted, is_compiled
 log = logging.getLogger("jackfield.kernels")
 FEW = 4
 """Kernels that are compiled sooner than processes start that could do it."""
-MOST_WORKERS = 16
+MOST_WORKERS = 8
+"""Each of them imports torch, which takes as long as a few compilations."""
 WORKER = "jackfield.plugins.kernels.triton.compile_worker"
 SECONDS = 300.0
+
+
+class Nothing:
+    """In the place of a kernel that is not compiled yet: launching it does nothing."""
+
+    function = None
+    packed_metadata = None
+
+    def launch_metadata(self, *arguments: Any) -> None:
+        """Asked for at every launch."""
+
+    def run(self, *arguments: Any) -> None:
+        """A launch."""
+
+
+class Notes:
+    """Takes note of kernels when they are launched for the first time, and keeps them from it."""
+
+    def __init__(self, arch: int) -> None:
+        self.wanted: list[Wanted] = []
+        self._arch = arch
+        self._replaced: list[tuple[dict[str, Any], str]] = []
+
+    def __call__(self, *, key: str, fn: Any, **told: Any) -> bool:
+        """As Triton calls it before it compiles; True = it need not."""
+        data = told["compile"]["specialization_data"]
+        self.wanted.append(Wanted(fn.module, fn.name, data, self._arch))
+        compiled = fn.jit_function.device_caches[told["compile"]["device"]][0]
+        compiled[key] = Nothing()
+        self._replaced.append((compiled, key))
+        return True
+
+    def forget(self) -> None:
+        """From now on launches are real."""
+        for compiled, key in self._replaced:
+            compiled.pop(key, None)
+
+
+@contextmanager
+def noted(arch: int) -> Iterator[Notes]:
+    """Within it, kernels that were not launched before are not."""
+    notes, before = Notes(arch), knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = notes
+    try:
+        yield notes
+    finally:
+        knobs.runtime.jit_cache_hook = before
+        notes.forget()
 
 
 @contextmanager
@@ -27,21 +76,9 @@ def rehearsal() -> Iterator[None]:
     """Within it, launches of kernels that were not launched before do nothing but say what they
     would need. All of that is compiled at its end."""
     major, minor = torch.cuda.get_device_capability()
-    wanted: dict[tuple[str, str, str], Wanted] = {}
-
-    def note(*, fn: Any, **told: Any) -> bool:
-        data = told["compile"]["specialization_data"]
-        found = Wanted(fn.module, fn.name, data, major * 10 + minor)
-        wanted[found[:3]] = found
-        return True
-
-    before = knobs.runtime.jit_cache_hook
-    knobs.runtime.jit_cache_hook = note
-    try:
+    with noted(major * 10 + minor) as notes:
         yield
-    finally:
-        knobs.runtime.jit_cache_hook = before
-    compile_all([one for one in wanted.values() if not is_compiled(one)])
+    compile_all([one for one in notes.wanted if not is_compiled(one)])
 
 
 def compile_all(wanted: Sequence[Wanted]) -> None:

@@ -19,9 +19,11 @@ def test_what_others_compiled_is_in_the_cache(tmp_path: Path) -> None:
         [sys.executable, str(HERE / "compile_aside.py")], env=environment, check=True,
         capture_output=True, text=True,
     )  # fmt: skip
-    before, after = json.loads(run.stdout)
-    assert not any(before)
-    assert all(after)
+    told = json.loads(run.stdout)
+    assert told["wanted"] == 6, "three kernels for two widths, each noted once"
+    assert not any(told["before"])
+    assert all(told["after"])
+    assert told["found"] == [True], "a launch after it compiles nothing"
 
 
 def test_a_process_that_fails_is_told_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
