@@ -156,7 +156,9 @@ class LLM:
         answers = {new.id: answer for new, answer in made}
         progress.start("Answering", len(made))
         # What is there now stays; collections that look at all of it would stop the loop for long.
-        gc.freeze()
+        freezes = gc.get_freeze_count() == 0
+        if freezes:
+            gc.freeze()
         try:
             for new, _ in made:
                 engine.add(new)
@@ -171,7 +173,8 @@ class LLM:
                     if answer.output.finished:
                         progress.advance(1)
         finally:
-            gc.unfreeze()
+            if freezes:
+                gc.unfreeze()
             for new, _ in made:
                 engine.abort(new.id)
             progress.finish()

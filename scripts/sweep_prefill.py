@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from jackfield.core.api.kernel import AttnBatch, Extent, KvLayer
+from jackfield.core.api.kernel import AttnBatch, KvLayer, SliceExtent
 from jackfield.plugins.kernels.triton.cudnn import WAYS, trial
 from jackfield.plugins.kernels.triton.dense_prefill import DensePrefill, Limits
 from jackfield.plugins.kernels.triton.prefill import PrefillStep, TritonPrefill
@@ -110,7 +110,8 @@ class Scene:
 
     def batch(self) -> AttnBatch:
         new, length = self.case.new, self.case.past + self.case.new
-        extents = tuple(Extent(i * new, (i + 1) * new, length) for i in range(self.case.slices))
+        begins = range(0, self.case.slices * new, new)
+        extents = tuple(SliceExtent(begin, begin + new, length) for begin in begins)
         nothing = torch.empty(0, device=DEVICE)
         return AttnBatch(nothing, nothing, self.tables, nothing, 0, new, length, extents)
 

@@ -88,6 +88,7 @@ from jackfield.core.api.kernel import (
     SampleBatch,
     SeatState,
     SharedPrefixes,
+    SliceExtent,
     StepNews,
     StepTensors,
 )
@@ -145,8 +146,8 @@ __all__ = [
     # kernels
     "OPERATIONS", "OPTIONAL_OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits",
     "HeadNorms", "KernelPlugin", "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec",
-    "Operations", "Projected", "SampleBatch", "SeatState", "SharedPrefixes", "StepNews",
-    "StepTensors",
+    "Operations", "Projected", "SampleBatch", "SeatState", "SharedPrefixes", "SliceExtent",
+    "StepNews", "StepTensors",
     # models
     "Attend", "LayerGroup", "Model", "ModelInputs", "ModelSpec", "Shard", "Split", "Weights",
     # hooks

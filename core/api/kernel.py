@@ -88,7 +88,7 @@ class BatchLimits(NamedTuple):
     max_blocks: int
 
 
-class Extent(NamedTuple):
+class SliceExtent(NamedTuple):
     """A slice as the host knows it: its tokens of the step, and the sequence's positions after."""
 
     begin: int
@@ -139,7 +139,7 @@ class AttnBatch(NamedTuple):
     num_decodes: int
     max_query_len: int
     max_len: int
-    prompts: tuple[Extent, ...]
+    prompts: tuple[SliceExtent, ...]
     shared: SharedPrefixes | None = None
 
 

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
-from jackfield.core.api import AttnBatch, ModelInputs, SampleBatch
-from jackfield.core.api.kernel import Extent
+from jackfield.core.api import AttnBatch, ModelInputs, SampleBatch, SliceExtent
 from jackfield.core.engine.steps import Slice, StepPlan
 
 
@@ -73,11 +72,11 @@ def leading_singles(plan: StepPlan) -> int:
     return count
 
 
-def extents(plan: StepPlan, columns: Columns, first: int) -> tuple[Extent, ...]:
+def extents(plan: StepPlan, columns: Columns, first: int) -> tuple[SliceExtent, ...]:
     """Slices from `first` on."""
     begins = columns.ends_S[first:] - columns.lengths_S[first:]
     ends, lens = columns.ends_S[first:], columns.lens_S[first:]
-    return tuple(map(Extent, begins.tolist(), ends.tolist(), lens.tolist()))
+    return tuple(map(SliceExtent, begins.tolist(), ends.tolist(), lens.tolist()))
 
 
 def sampled(plan: StepPlan) -> list[int]:

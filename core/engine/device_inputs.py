@@ -17,10 +17,10 @@ from jackfield.core.api import (
     SampleBatch,
     SeatState,
     SharedPrefixes,
+    SliceExtent,
     StepNews,
     StepTensors,
 )
-from jackfield.core.api.kernel import Extent
 from jackfield.core.engine.batch import Batch, Columns, Rows, extents, leading_singles, sampled
 from jackfield.core.engine.packing import Packing
 from jackfield.core.engine.prefix_groups import PrefixGroups, prefix_groups
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
     num_decodes: int
     max_query_len: int
     max_len: int
-    prompts: tuple[Extent, ...]
+    prompts: tuple[SliceExtent, ...]
     all_greedy: bool
     filtered: bool
     grouped: bool

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
-from jackfield.core.api.kernel import AttnBatch, Extent, KernelPlugin, KvLayer, KvSpec, OpSpec
+from jackfield.core.api.kernel import AttnBatch, KernelPlugin, KvLayer, KvSpec, OpSpec, SliceExtent
 from jackfield.core.api.scheduler import PolicyConfig
 from jackfield.plugins.kernels.cpu import CpuKernels
 from jackfield.plugins.kernels.torch_ops import TorchKernels
@@ -81,7 +81,7 @@ class Scene:
             decodes,
             max(self.query_lens),
             max(self.lens),
-            tuple(map(Extent, starts[decodes:-1], starts[decodes + 1 :], self.lens[decodes:])),
+            tuple(map(SliceExtent, starts[decodes:-1], starts[decodes + 1 :], self.lens[decodes:])),
         )
 
     def layer(self, attention: Any, scales: KvScales | None = None) -> KvLayer:
@@ -108,7 +108,7 @@ class Scene:
     def _cached_batch(self, slots: Tensor) -> AttnBatch:
         starts = torch.tensor([0, len(slots)], dtype=torch.int32)
         lens = torch.tensor([len(slots)], dtype=torch.int32)
-        prompts = (Extent(0, len(slots), len(slots)),)
+        prompts = (SliceExtent(0, len(slots), len(slots)),)
         return AttnBatch(starts, lens, self.tables[:1], slots, 0, len(slots), len(slots), prompts)
 
     def step_inputs(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from jackfield.core.api import (
     KvScales,
     LayerGroup,
 )
-from jackfield.core.api.kernel import Extent
+from jackfield.core.api.kernel import SliceExtent
 from jackfield.core.bench.kernels.case import Case, Work
 from jackfield.core.bench.kernels.sizes import DecodeSize
 from jackfield.core.bench.kernels.subject import KernelSubject, encoding_8_bits
@@ -167,7 +167,7 @@ def prompt_batch(length: int, tables_SB: Tensor, slot: int, device: torch.device
     """One prompt that goes to the slots from `slot` on."""
     starts = torch.tensor([0, length], dtype=torch.int32, device=device)
     slots = torch.arange(slot, slot + length, device=device)
-    extents = (Extent(0, length, length),)
+    extents = (SliceExtent(0, length, length),)
     return AttnBatch(starts, starts[1:], tables_SB, slots, 0, length, length, extents)
 
 

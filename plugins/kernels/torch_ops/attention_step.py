@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.api.kernel import AttnBatch, Extent
+from jackfield.core.api.kernel import AttnBatch, SliceExtent
 
 SHORT = 256
 """Positions from which a slice of one token may be read where it lies, by calls of its own."""
@@ -204,7 +204,7 @@ def _prefill(
     batch: AttnBatch,
     geometry: Geometry,
     index: int,
-    extent: Extent,
+    extent: SliceExtent,
     where: slice | None,
 ) -> Prefill:
     begin, end, length = extent

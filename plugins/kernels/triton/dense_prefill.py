@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.api.kernel import BatchLimits, Extent, KvLayer, KvSpec
+from jackfield.core.api.kernel import BatchLimits, KvLayer, KvSpec, SliceExtent
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.cudnn import find
 from jackfield.plugins.kernels.triton.dense_call import Attend, Attended, DenseCall
@@ -61,7 +61,12 @@ class DensePrefill:
         self._found: dict[tuple[Any, ...], Attend | None] = {}
 
     def split(
-        self, extent: Extent, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+        self,
+        extent: SliceExtent,
+        heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> Split | None:
         """What of a slice is worth the route; None = nothing. heads: of queries."""
         limits = self._limits_of(head_dim, dtype, device)

@@ -6,7 +6,7 @@ All of it follows from what the host knows of a step, so the device is never wai
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jackfield.core.api.kernel import Extent
+from jackfield.core.api.kernel import SliceExtent
 
 CLASSES = (16, 64, 128)
 """Rows of a tile. A slice gets the smallest that holds its rows, or else the largest."""
@@ -18,7 +18,7 @@ class Slice(NamedTuple):
     """Tokens of the step that are computed together. row: theirs of the block tables."""
 
     row: int
-    extent: Extent
+    extent: SliceExtent
 
     @property
     def tokens(self) -> int:

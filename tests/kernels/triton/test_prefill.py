@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
-from jackfield.core.api.kernel import AttnBatch, Extent, KvLayer, KvLayout, KvSpec, KvTensor
+from jackfield.core.api.kernel import AttnBatch, KvLayer, KvLayout, KvSpec, KvTensor, SliceExtent
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 from jackfield.plugins.kernels.triton.cudnn import find, reference, repeated
 from jackfield.plugins.kernels.triton.dense_prefill import NEVER, DensePrefill, Limits, Split
@@ -310,7 +310,7 @@ def test_the_dense_route_reads_encoded_pools(
 
 def test_a_split_is_made_of_whole_steps() -> None:
     dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192))
-    split = dense.split(Extent(10, 10 + 8192, 24_577 + 8192), 16, 128, torch.bfloat16, CPU)
+    split = dense.split(SliceExtent(10, 10 + 8192, 24_577 + 8192), 16, 128, torch.bfloat16, CPU)
     assert split == Split(8191, 24_577, 24_576)
     assert split.end % 1024 == 0
 
@@ -328,7 +328,7 @@ def test_a_split_is_made_of_whole_steps() -> None:
 )
 def test_a_split_is_worth_the_calls(tokens: int, length: int, heads: int, served: bool) -> None:
     dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192, 640))
-    split = dense.split(Extent(0, tokens, length), heads, 128, torch.bfloat16, CPU)
+    split = dense.split(SliceExtent(0, tokens, length), heads, 128, torch.bfloat16, CPU)
     assert (split is not None) == served
 
 

@@ -1,6 +1,6 @@
 """How slices are cut into tiles, and tiles into pieces, all on the host."""
 
-from jackfield.core.api.kernel import Extent
+from jackfield.core.api.kernel import SliceExtent
 from jackfield.plugins.kernels.triton.prefill_plan import (
     SHORTEST_PART,
     Join,
@@ -13,7 +13,7 @@ from jackfield.plugins.kernels.triton.prefill_plan import (
 
 
 def _slice(row: int, tokens: int, past: int = 0, begin: int = 0) -> Slice:
-    return Slice(row, Extent(begin, begin + tokens, past + tokens))
+    return Slice(row, SliceExtent(begin, begin + tokens, past + tokens))
 
 
 def _classes(tokens: list[int], pack: int, fill: int) -> list[tuple[int, list[int]]]:
