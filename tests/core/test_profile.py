@@ -132,8 +132,9 @@ def test_a_gpu_is_measured_and_what_plugins_declare_is_added(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     hooks = [Implementation("a", lambda limits: 20), Implementation("b", lambda limits: 3)]
     order: Any = SimpleNamespace(
-        device=torch.device("cuda", 0), block_size=16, scratch_hooks=hooks, tier_hooks=NO_TIERS
-    )
+        device=torch.device("cuda", 0), block_size=16, scratch_hooks=hooks, tier_hooks=NO_TIERS,
+        kernels=[],
+    )  # fmt: skip
 
     def workspace(limits: BatchLimits) -> int:
         assert limits == BatchLimits(64, 4, 7)
