@@ -81,16 +81,19 @@ class Copied:
         self._slot = slot
         self._tokens_R = tokens_R
         self._free = free
+        self._is_read = False
 
     def read(self) -> list[int]:
-        self._slot.done.synchronize()
+        self.settle()
+        self._is_read = True
         tokens = self._slot.tokens[: len(self._tokens_R)].tolist()
         self._free.append(self._slot)
         return tokens
 
     def settle(self) -> None:
-        # Whoever has the slot by now copies later: waiting for that is waiting for this, too.
-        self._slot.done.synchronize()
+        # Once it was read, the slot may be that of a step in flight.
+        if not self._is_read:
+            self._slot.done.synchronize()
 
 
 def downloads_for(max_seqs: int, device: torch.device) -> Downloads:

@@ -17,7 +17,7 @@ from torch import Tensor
 from jackfield.core.engine.batch import Batch, Rows
 from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
 from jackfield.core.engine.packing import Packing
-from jackfield.core.engine.token_ring import TokenRing
+from jackfield.core.engine.token_ring import NOBODYS, TokenRing
 
 log = logging.getLogger("jackfield.engine")
 SMALL_SIZES = (1, 2, 4, 8)
@@ -137,7 +137,7 @@ class DecodeGraphs:
             variant.grouped,
         )  # fmt: skip
         nothing = self._inputs.nothing(shape)
-        nothing.ring_1 = self.ring.told(0)
+        nothing.ring_1 = self.ring.told(NOBODYS)
         arrays = nothing.listed()
         packing = Packing.of(arrays)
         news = torch.empty(packing.size, dtype=torch.uint8, device=self._device)

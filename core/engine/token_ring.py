@@ -11,13 +11,15 @@ from jackfield.core.engine.downloads import Download
 
 SLOTS = 8
 """More than the steps in flight, or else a step waits for the tokens of the one so far ahead."""
+NOBODYS = SLOTS
+"""One more slot, for what is run without being a step."""
 
 
 class TokenRing:
     """One row of tokens per slot. Which slot is a step's is told with its news."""
 
     def __init__(self, max_rows: int, device: torch.device) -> None:
-        self._tokens = torch.zeros((SLOTS, max_rows), dtype=torch.int64, device=device)
+        self._tokens = torch.zeros((SLOTS + 1, max_rows), dtype=torch.int64, device=device)
         self._downloads: list[Download | None] = [None] * SLOTS
         self._last = SLOTS - 1
 

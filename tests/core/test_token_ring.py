@@ -2,7 +2,7 @@
 
 import torch
 
-from jackfield.core.engine.token_ring import SLOTS, TokenRing
+from jackfield.core.engine.token_ring import NOBODYS, SLOTS, TokenRing
 
 
 class Pending:
@@ -26,6 +26,7 @@ def test_tokens_stay_until_their_slot_is_taken_again() -> None:
         ring.write(torch.arange(3) + 10 * step, torch.from_numpy(ring.told(slot)))
         downloads.append(Pending())
         ring.copied_by(slot, downloads[-1])
+    ring.write(torch.full((3,), -7), torch.from_numpy(ring.told(NOBODYS)))
     for step in range(SLOTS):
         assert ring.tokens(step, 3).tolist() == [10 * step, 10 * step + 1, 10 * step + 2]
     assert not any(download.waited for download in downloads)
