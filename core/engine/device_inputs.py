@@ -194,7 +194,7 @@ class DeviceInputs:
     def upload(self, arrays: Arrays, shape: Shape) -> Batch:
         """The step's tensors from its news, in memory of their own."""
         tensors = self._staging.upload(arrays.listed())
-        return self._batch(views_of(arrays, tensors, shape), shape)
+        return self.batch(views_of(arrays, tensors, shape), shape)
 
     def tell(self, arrays: Arrays, shape: Shape) -> None:
         """Put the new blocks of a step into the state, ahead of the step itself."""
@@ -208,20 +208,15 @@ class DeviceInputs:
 
     def nothing(self, shape: Shape) -> Arrays:
         """A step of as many slices of padding as it has tokens."""
-        empty, count = np.empty(0, dtype=np.int32), 0
-        groups = PrefixGroups(*(empty for _ in PrefixGroups._fields)) if shape.grouped else None
-        lens = np.empty(0, dtype=np.int64) if self._uses_prompt_lens else None
+        empty, start = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int32)
         floats, longs = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-        one = np.zeros(count + 1, dtype=np.int32)
+        groups = PrefixGroups(empty, empty, empty, empty) if shape.grouped else None
+        lens = longs if self._uses_prompt_lens else None
         arrays = Arrays(
-            empty, empty, empty, one, empty, one, empty, empty, empty, floats, floats, floats,
+            empty, empty, empty, start, empty, start, empty, empty, empty, floats, floats, floats,
             empty, longs, longs, longs, None, lens, None, groups,
         )  # fmt: skip
         return self.padded(arrays, shape.num_tokens)
-
-    def captured(self, views: Views, shape: Shape) -> Batch:
-        """The step's tensors, made by what a CUDA graph captures and replays."""
-        return self._batch(views, shape)
 
     def fill(self, buffer: Tensor, packing: Packing, arrays: Arrays) -> None:
         """Tell a captured step what is new."""
@@ -232,7 +227,8 @@ class DeviceInputs:
             return None
         return np.repeat(self._tables.prompt_lens_P[columns.seats_S], columns.lengths_S)
 
-    def _batch(self, views: Views, shape: Shape) -> Batch:
+    def batch(self, views: Views, shape: Shape) -> Batch:
+        """The step's tensors from its news on the device. May be captured in a CUDA graph."""
         tensors = self._room(views.news.seats_S.shape[0], shape)
         self._make(views.news, self._state, self._block_size, tensors)
         attention = AttnBatch(

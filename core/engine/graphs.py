@@ -166,7 +166,7 @@ class DecodeGraphs:
     ) -> tuple[Rows, Tensor | None]:
         """Tokens go to the ring. Logits are copied out, so that all graphs can compute theirs in
         the same memory."""
-        batch = self._inputs.captured(views, shape)
+        batch = self._inputs.batch(views, shape)
         assert batch.rows is not None and views.ring_1 is not None, "decodes always sample"
         logits_RV, tokens_R = self._compute(batch, variant.samples)
         if tokens_R is not None:

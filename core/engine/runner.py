@@ -60,7 +60,6 @@ class Ticket:
 
     plan: StepPlan
     slices: list[Slice]
-    sampled: list[int]
     rows: Rows | None
     logits_RV: Tensor | None
     pieces: list[Piece] = field(default_factory=list)
@@ -129,8 +128,8 @@ class Runner:
         slot, count = graphs.run(found, arrays, shape), len(plan.slices)
         if found.logits_RV is not None:
             rows, logits_RV = _first(found.rows, count), found.logits_RV[:count]
-            return self._ticket(plan, plan.slices, rows, logits_RV)
-        ticket = self._ticket(plan, plan.slices, None, None)
+            return Ticket(plan, plan.slices, rows, logits_RV)
+        ticket = Ticket(plan, plan.slices, None, None)
         ticket.drawn = Drawn(graphs.ring.tokens(slot, count))
         ticket.download = self._downloads.start(ticket.drawn.tokens_R)
         graphs.ring.copied_by(slot, ticket.download)
@@ -140,17 +139,10 @@ class Runner:
         hidden_TD = self._hidden(batch)
         logits_RV = self._logits(hidden_TD, batch.rows)
         slices = [part for part in plan.slices if part.samples]
-        ticket = self._ticket(plan, slices, batch.rows, logits_RV)
+        ticket = Ticket(plan, slices, batch.rows, logits_RV)
         if any(part.scores for part in plan.slices):
             ticket.pieces = self._score_prompts(plan, hidden_TD)
         return ticket
-
-    def _ticket(
-        self, plan: StepPlan, slices: list[Slice], rows: Rows | None, logits_RV: Tensor | None
-    ) -> Ticket:
-        lens = self._tables.prompt_lens_P
-        sampled = [part.start + part.length - int(lens[part.seat]) for part in slices]
-        return Ticket(plan, slices, sampled, rows, logits_RV)
 
     def rehearse(self, plan: StepPlan, shared: SharedPrefixes | None = None) -> None:
         """Run the operations of a step, as far as it goes without what they compute: nothing is
@@ -219,10 +211,15 @@ class Runner:
             ticket.drawn = Drawn(self._sampler.draw(logits_RV, rows.batch))
         else:
             ticket.drawn = self._sampler.edit_and_draw(
-                logits_RV, rows.batch, ticket.slices, ticket.sampled, late
+                logits_RV, rows.batch, ticket.slices, self._sampled(ticket.slices), late
             )
         self._inputs.feed(ticket.drawn.tokens_R, rows)
         ticket.download = self._downloads.start(ticket.drawn.tokens_R)
+
+    def _sampled(self, slices: Sequence[Slice]) -> list[int]:
+        """How many tokens each sequence has drawn before."""
+        lens = self._tables.prompt_lens_P
+        return [part.start + part.length - int(lens[part.seat]) for part in slices]
 
     def collect(self, ticket: Ticket) -> StepResult:
         """The step's tokens on the host."""

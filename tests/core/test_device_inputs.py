@@ -189,7 +189,7 @@ def replayed(device: DeviceInputs, plan: StepPlan, size: int) -> Batch:
     news = torch.empty(packing.size, dtype=torch.uint8)
     views = views_of(nothing, packing.views(news), static)
     device.fill(news, packing, device.padded(arrays, size))
-    return device.captured(views, static)
+    return device.batch(views, static)
 
 
 def _is_padding(found: Batch, count: int) -> None:

@@ -16,13 +16,13 @@ from jackfield.core.api.kernel import (
     KvSpec,
     KvTensor,
 )
-from jackfield.plugins.kernels.triton.attention_step import TritonStep, num_processors
+from jackfield.plugins.kernels.triton.attention_step import INTERPRETED, TritonStep
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.decode import decode_attention
 from jackfield.plugins.kernels.triton.encode import encoding_reasons
 from jackfield.plugins.kernels.triton.kv_write import kv_write
 from jackfield.plugins.kernels.triton.prefill import TritonPrefill
-from jackfield.plugins.kernels.triton.support import TritonConfig, reasons
+from jackfield.plugins.kernels.triton.support import TritonConfig, num_processors, reasons
 from jackfield.plugins.kernels.triton.work_list import capacity_of
 
 HEAD_MULTIPLE = 16
@@ -53,7 +53,7 @@ class TritonAttention:
 
     def workspace(self, limits: BatchLimits) -> int:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        processors = num_processors(device)
+        processors = num_processors(device, INTERPRETED)
         specs = set(self._specs)
         prefill = (self._prefill.workspace(spec, limits, device) for spec in specs)
         decodes = sum(_scratch(spec, limits, processors) for spec in specs)

@@ -8,7 +8,7 @@ from torch import Tensor
 from jackfield.core.api.kernel import AttnBatch, KvLayer
 from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.launch import power_of_two
-from jackfield.plugins.kernels.triton.support import interpreted
+from jackfield.plugins.kernels.triton.support import interpreted, num_processors
 from jackfield.plugins.kernels.triton.work_list import Cut, WorkList, make_work_list
 
 FEW = 32
@@ -103,7 +103,7 @@ def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan:
     find = configs.find
     config = find(f"{amount}_{_class(geometry)}", geometry.dtype, geometry.device)
     group_config = find(f"group_{_class(geometry)}", geometry.dtype, geometry.device)
-    processors = num_processors(geometry.device)
+    processors = num_processors(geometry.device, INTERPRETED)
     work = make_work_list(batch, cut_of(geometry, config, group_config, processors))
     shape = (work.partials, geometry.num_heads, geometry.head_dim)
     partials = torch.empty(shape, dtype=torch.float32, device=geometry.device)
@@ -129,12 +129,6 @@ def cut_of(geometry: Geometry, config: Config, group_config: Config, processors:
 def members_of(geometry: Geometry, group_config: Config) -> int:
     """Decodes that read a common beginning together."""
     return max(group_config["ROWS"] // geometry.group, 1)
-
-
-def num_processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return INTERPRETED
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def exact(dtype: torch.dtype) -> bool:

@@ -17,9 +17,10 @@ from jackfield.plugins.kernels.triton.attention_step import (
 from jackfield.plugins.kernels.triton.configs import Config
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
 from jackfield.plugins.kernels.triton.early import early
-from jackfield.plugins.kernels.triton.encode import as_pairs, assembly, kind_of
+from jackfield.plugins.kernels.triton.encode import as_pairs, kind_of
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
+from jackfield.plugins.kernels.triton.support import capability
 
 PER_THREAD = 32
 """Entries of partial results that a thread merges at once."""
@@ -90,7 +91,7 @@ def _launch(
         TILE=config["TILE"],
         STAGES=config["num_stages"],
         KIND=kind_of(layer.encoding),
-        ASSEMBLY=assembly(q_TNH.device),
+        ASSEMBLY=capability(q_TNH.device),
         SCALED=scales is not None,
         EXACT=exact(q_TNH.dtype),
         WINDOWED=layer.window is not None,

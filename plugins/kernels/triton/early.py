@@ -7,9 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.support import interpreted
+from jackfield.plugins.kernels.triton.support import capability
 
-SINCE = (9, 0)
+SINCE = 90
 """The first compute capability that knows it."""
 
 
@@ -25,7 +25,5 @@ def wait_for_previous(EARLY: tl.constexpr):
 @cache
 def early(device: torch.device) -> dict[str, Any]:
     """What a launch of a kernel that does so is given; older GPUs do not know the option."""
-    if interpreted() or device.type != "cuda":
-        return {"EARLY": False}
-    known = torch.cuda.get_device_capability(device) >= SINCE
+    known = capability(device) >= SINCE
     return {"EARLY": True, "launch_pdl": True} if known else {"EARLY": False}

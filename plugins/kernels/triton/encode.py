@@ -10,7 +10,10 @@ import triton
 import triton.language as tl
 
 from jackfield.core.api.encoding import KvEncoding
-from jackfield.plugins.kernels.triton.support import interpreted
+from jackfield.plugins.kernels.triton.support import capability
+
+KNOWN_SINCE = 89
+"""The first compute capability that has an instruction for e4m3."""
 
 PLAIN: tl.constexpr = tl.constexpr(0)
 """Kinds of `encode` and `decode`: as it comes."""
@@ -109,12 +112,9 @@ def as_pairs(stored: torch.Tensor) -> torch.Tensor:
     return stored.view(torch.int16) if stored.dtype.itemsize == 1 else stored
 
 
-def assembly(device: torch.device) -> int:
-    """What `decode_pairs` wants to know of a device."""
-    if interpreted() or device.type != "cuda":
-        return 0
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
+def knows_e4m3(device: torch.device) -> bool:
+    """Whether compiled kernels convert e4m3 by an instruction of the device."""
+    return capability(device) >= KNOWN_SINCE
 
 
 @triton.jit

@@ -6,8 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from jackfield.core.api.kernel import KvLayer
-from jackfield.plugins.kernels.triton.encode import as_codes, decode, kind_of
-from jackfield.plugins.kernels.triton.prefill_kernel import knows_e4m3
+from jackfield.plugins.kernels.triton.encode import as_codes, decode, kind_of, knows_e4m3
 
 TILE = 32
 """Positions or tokens of a program."""

@@ -10,10 +10,10 @@ from torch import Tensor
 from jackfield.core.api.kernel import AttnBatch, BatchLimits, KvLayer, KvSpec
 from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.dense_prefill import DensePrefill, Split
-from jackfield.plugins.kernels.triton.encode import as_codes, kind_of
+from jackfield.plugins.kernels.triton.encode import as_codes, kind_of, knows_e4m3
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.prefill_join import join_kernel
-from jackfield.plugins.kernels.triton.prefill_kernel import FIELDS, knows_e4m3, prefill_kernel
+from jackfield.plugins.kernels.triton.prefill_kernel import FIELDS, prefill_kernel
 from jackfield.plugins.kernels.triton.prefill_plan import (
     CLASSES,
     Slice,
@@ -21,7 +21,7 @@ from jackfield.plugins.kernels.triton.prefill_plan import (
     divide,
     tiles,
 )
-from jackfield.plugins.kernels.triton.support import interpreted
+from jackfield.plugins.kernels.triton.support import interpreted, num_processors
 
 LOG2_E = 1.4426950408889634
 TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
@@ -166,9 +166,7 @@ class TritonPrefill:
 
     def _programs(self, device: torch.device) -> int:
         if self._slots is None:
-            self._slots = 1
-            if device.type == "cuda":
-                self._slots = torch.cuda.get_device_properties(device).multi_processor_count
+            self._slots = num_processors(device, 1)
         return self._slots
 
 

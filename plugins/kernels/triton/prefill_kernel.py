@@ -4,7 +4,6 @@ A row is one token and one query head: those of a group that read the same keys 
 PACK heads of each token. Rows M, keys N and head size H of a tile; W fields of a piece of work.
 """
 
-import torch
 import triton
 import triton.language as tl
 
@@ -12,11 +11,6 @@ from jackfield.plugins.kernels.triton.encode import decode
 
 FIELDS: tl.constexpr = tl.constexpr(8)
 """Of a piece of work, those of `Piece` in front: rows of that width are always aligned."""
-
-
-def knows_e4m3(device: torch.device) -> bool:
-    """Whether the device converts e4m3 by itself, as the interpreter does."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 @triton.jit(do_not_specialize=["table_stride"])

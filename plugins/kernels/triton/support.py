@@ -53,6 +53,21 @@ def interpreted() -> bool:
     return bool(knobs.runtime.interpret)
 
 
+def capability(device: torch.device) -> int:
+    """Of the GPU that kernels are compiled for, 90 for 9.0; 0 where none are."""
+    if interpreted() or device.type != "cuda":
+        return 0
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def num_processors(device: torch.device, elsewhere: int) -> int:
+    """Multiprocessors of a GPU. elsewhere: how many the interpreter is said to have."""
+    if device.type != "cuda":
+        return elsewhere
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def architecture(device: torch.device) -> str:
     """As the tables of configurations name it. The interpreter takes the oldest one's."""
     major, minor = CAPABILITY

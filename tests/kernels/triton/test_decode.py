@@ -18,7 +18,8 @@ from jackfield.plugins.cache.fp8 import Fp8
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 from jackfield.plugins.kernels.triton import attention_step
 from jackfield.plugins.kernels.triton.attention import TritonAttention
-from jackfield.plugins.kernels.triton.encode import FORMATS, as_pairs, assembly, decode_pairs
+from jackfield.plugins.kernels.triton.encode import FORMATS, as_pairs, decode_pairs
+from jackfield.plugins.kernels.triton.support import capability
 from jackfield.plugins.kernels.triton.work_list_kernel import ITEM
 
 # Triton's interpreter makes scalars of arrays.
@@ -176,7 +177,7 @@ def pairs_kernel(
 def test_pairs_of_all_codes(stored: torch.dtype, device: torch.device) -> None:
     codes = torch.arange(256, dtype=torch.uint8)
     pairs = torch.stack([codes, codes * 7 + 3], -1).view(stored)
-    known = assembly(device)
+    known = capability(device)
     for used in {0, min(80, known), known}:
         first, second = torch.empty(2, 256, dtype=torch.float16)
         pairs_kernel[(1,)](as_pairs(pairs), first, second, FORMATS[stored].kind, used)
