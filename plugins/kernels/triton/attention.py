@@ -40,6 +40,11 @@ class TritonAttention:
         self._prefill = TritonPrefill()
         self._specs: list[KvSpec] = []
 
+    @property
+    def notes(self) -> list[str]:
+        """Why long prompts do not take the dense route, or how they do; told at start."""
+        return self._prefill.notes
+
     def unsupported(self, spec: KvSpec, device: torch.device) -> list[str]:
         found = reasons(device, spec.dtype, self._config)
         return [*found, *_shape_reasons(spec), *encoding_reasons(spec.encoding)]

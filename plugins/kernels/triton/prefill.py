@@ -90,11 +90,6 @@ class TritonPrefill:
         """Why the dense route does not serve, or serves in a roundabout way; grows with probes."""
         return self._dense.notes
 
-    def probe(self, spec: KvSpec, device: torch.device) -> None:
-        """Finds out what the dense route can do for a layer group. Waits for the device; without
-        this the first long prompt does."""
-        self._dense.serves(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.dtype, device)
-
     def workspace(self, spec: KvSpec, limits: BatchLimits, device: torch.device) -> int:
         """Bytes of scratch at most for one layer group; groups run one after the other."""
         # Tiles are divided while they are fewer than half of what runs at once, into at most that

@@ -101,3 +101,10 @@ def test_answers_are_kept(table: Configs) -> None:
     first = table.find("narrow", torch.float16, CPU)
     assert first == {"BLOCK": 1}
     assert table.find("narrow", torch.float16, CPU) is first
+
+
+def test_why_long_prompts_take_no_dense_route_is_told_with_attention() -> None:
+    attention = TritonKernels(TritonConfig()).operations()["attention"]
+    assert attention.notes == []
+    attention._prefill.notes.append("no engine")
+    assert attention.notes == ["no engine"]
