@@ -101,7 +101,13 @@ def downstream(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """A thousand clients that go, and forty deaths under load. Takes minutes."""
-    run_pytest(session, "tests/soak", *session.posargs)
+    run_pytest(session, "-m", "not gpu", "tests/soak", *session.posargs)
+
+
+@nox.session(name="gpu-soak")
+def gpu_soak(session: nox.Session) -> None:
+    """Ten minutes of churn on a GPU: `-- --churn-seconds 60` is one. Needs a GPU of its own."""
+    run_pytest(session, "-m", "gpu", "tests/soak", *session.posargs)
 
 
 @nox.session
@@ -114,7 +120,7 @@ def clients(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """What only a GPU can show: kernels in bfloat16, graphs, whole models. Needs one."""
     run_pytest(session, "tests/kernels/triton", *session.posargs)
-    run_pytest(session, "-m", "gpu", *session.posargs)
+    run_pytest(session, "-m", "gpu", "--ignore=tests/soak", *session.posargs)
 
 
 @nox.session(name="conformance-deep")

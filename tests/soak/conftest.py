@@ -23,6 +23,14 @@ _http = _load("conftest")
 folder, serve = _http.folder, _http.serve
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("soak")
+    text = "how long an engine is kept busy on a GPU (600)"
+    group.addoption("--churn-seconds", type=float, default=600.0, metavar="SECONDS", help=text)
+    text = "the model that it has: a name of core/bench/shapes.py (qwen3-0.6b)"
+    group.addoption("--churn-shape", default=None, metavar="NAME", help=text)
+
+
 @pytest.fixture(scope="session")
 def http_tests() -> Callable[[str], Any]:
     """The module of a test file of tests/http."""
