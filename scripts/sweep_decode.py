@@ -4,15 +4,16 @@ Layers rotate through more memory than the cache holds. Times are per layer, mer
 list of work, made once per step, is timed apart. Each result is checked against float32. Prints
 tables, and writes `sweep_decode.json` into the folder $OUT if that is set.
 
-    python scripts/sweep_decode.py [all | few | codes] [part of a case's name]
+    python scripts/sweep_decode.py [all | few | codes | shares] [part of a case's name]
 
-few: steps of few decodes. codes: large ones, with keys and values of one byte.
+few: steps of few decodes. codes: large ones, with keys and values of one byte. shares: large ones,
+cut into pieces and into equal shares.
 """
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,6 +21,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+from decode_cases import ENOUGH, GROUP_VARIANTS, STANDARD, SWEEPS, Case, Config, Sweep
 from torch import Tensor
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
@@ -31,8 +33,6 @@ from jackfield.plugins.kernels.triton.support import TritonConfig
 
 DEVICE = torch.device("cuda")
 HEAD_DIM, BLOCK = 128, 16
-ENOUGH = 320 << 20
-"""Bytes of keys and values that layers rotate through at least."""
 LAYERS = 4
 """Of a graph at least."""
 ROUNDS = 5
@@ -46,21 +46,6 @@ ENCODINGS = {
     "int8": KvEncoding("int8", torch.int8, 127.0),
 }
 TOLERANCE = 2e-2
-Config = Mapping[str, int]
-
-
-class Case(NamedTuple):
-    """common: positions that all sequences have in common."""
-
-    name: str
-    heads: tuple[int, int]
-    lens: list[int]
-    common: int = 0
-
-    @property
-    def read(self) -> int:
-        """Positions that must be read."""
-        return sum(self.lens) - self.common * (len(self.lens) - 1)
 
 
 class Timing(NamedTuple):
@@ -75,121 +60,14 @@ class Timing(NamedTuple):
     error: float
 
 
-def mixed() -> list[int]:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(100, 2049, (256,), generator=generator).tolist()
-
-
-CASES = [
-    Case("256 mixed 32/8", (32, 8), mixed()),
-    Case("256 mixed 16/8", (16, 8), mixed()),
-    Case("128x1024 16/8", (16, 8), [1024] * 128),
-    Case("20x250 16/8", (16, 8), [250] * 20),
-    Case("1x1024 16/8", (16, 8), [1024]),
-    Case("2x4096 16/8", (16, 8), [4096] * 2),
-    Case("16x32000 32/8", (32, 8), [32000] * 16),
-    Case("64x4300 common 4096 32/8", (32, 8), [4300] * 64, 4096),
-]
-
-
-FEW_CASES = [
-    Case(f"{name} {heads[0]}/{heads[1]}", heads, lens)
-    for heads in ((16, 8), (32, 8))
-    for name, lens in (
-        ("20x250", [250] * 20),
-        ("20x300", [300] * 20),
-        ("1x600", [600]),
-        ("1x1024", [1024]),
-        ("2x4096", [4096] * 2),
-        ("8x500", [500] * 8),
-    )
-]
-CODES_CASES = [
-    Case("256 mixed 32/8", (32, 8), mixed()),
-    Case("64x8192 32/8", (32, 8), [8192] * 64),
-]
-
-
-def config(
-    tile: int, stages: int, warps: int, ctas: int, last: int = 1, overhead: int = 24, **more: int
-) -> Config:
-    """more: CUT, EARLY and REGISTERS."""
-    return {
-        "TILE": tile, "CTAS": ctas, "OVERHEAD": overhead, "MERGE": 2, "LAST": last,
-        "num_warps": warps, "num_stages": stages, **more,
-    }  # fmt: skip
-
-
-def group_config(tile: int, stages: int, warps: int, ctas: int, rows: int) -> Config:
-    return {**config(tile, stages, warps, ctas, 0), "ROWS": rows}
-
-
-STANDARD = config(64, 3, 4, 3)
-VARIANTS = [
-    config(128, 2, 4, 2),
-    config(64, 3, 4, 2),
-    STANDARD,
-    config(64, 3, 4, 3, last=0),
-    config(64, 3, 4, 3, last=0, overhead=48),
-    config(64, 3, 4, 3, last=0, overhead=48, EARLY=0),
-    config(64, 3, 4, 3, overhead=96),
-    config(64, 4, 4, 2),
-    config(32, 3, 2, 6),
-    config(32, 4, 2, 4),
-]
-WHOLE = 1 << 20
-"""What it costs to cut rows if they are not to be cut."""
-FEW_VARIANTS = [
-    config(64, 3, 4, 3, overhead=96),
-    config(64, 3, 4, 3, overhead=96, EARLY=0),
-    config(64, 3, 4, 3, overhead=96, CUT=128),
-    config(64, 3, 4, 3, overhead=96, CUT=128, EARLY=0),
-    config(64, 3, 4, 3, overhead=300, CUT=128),
-    config(64, 3, 4, 3, overhead=96, CUT=WHOLE),
-    config(64, 3, 4, 3, overhead=96, last=0),
-    config(64, 4, 4, 2, overhead=96, CUT=128),
-    config(64, 2, 4, 3, overhead=96, CUT=128),
-    config(128, 2, 4, 2, overhead=96, CUT=128),
-    config(64, 3, 8, 2, overhead=96, CUT=128, REGISTERS=128),
-    config(32, 3, 2, 6, overhead=96, CUT=128, REGISTERS=168),
-    config(32, 4, 4, 4, overhead=96, CUT=128),
-]
-CODES_VARIANTS = [
-    config(64, 3, 4, 3, last=0, overhead=48),
-    config(64, 4, 4, 3, last=0, overhead=48),
-    config(64, 3, 4, 4, last=0, overhead=48, REGISTERS=128),
-    config(64, 4, 4, 4, last=0, overhead=48, REGISTERS=128),
-    config(128, 2, 4, 2, last=0, overhead=48),
-    config(128, 3, 4, 2, last=0, overhead=48),
-    config(128, 2, 8, 2, last=0, overhead=48, REGISTERS=128),
-    config(64, 3, 2, 4, last=0, overhead=48),
-    config(32, 4, 2, 6, last=0, overhead=48),
-    config(32, 3, 2, 7, last=0, overhead=48, REGISTERS=136),
-    config(32, 4, 1, 7, last=0, overhead=48),
-]
-GROUP_VARIANTS = [
-    group_config(64, 3, 4, 1, 64),
-    group_config(64, 3, 4, 2, 64),
-    group_config(64, 3, 8, 1, 64),
-    group_config(64, 3, 4, 2, 32),
-    group_config(64, 3, 8, 1, 128),
-]
-
-
-class Sweep(NamedTuple):
-    """enough: bytes of keys and values that layers rotate through at least."""
-
-    cases: list[Case]
-    variants: list[Config]
-    encodings: list[str]
-    enough: int = ENOUGH
-
-
-SWEEPS = {
-    "all": Sweep(CASES, VARIANTS, ["bf16", "e4m3"]),
-    "few": Sweep(FEW_CASES, FEW_VARIANTS, ["bf16"], ENOUGH // 2),
-    "codes": Sweep(CODES_CASES, CODES_VARIANTS, list(ENCODINGS)),
-}
+NAMED = (
+    ("CUT", "cut"),
+    ("EARLY", "early"),
+    ("REGISTERS", "registers"),
+    ("SHARES", "shares"),
+    ("LEAST", "least"),
+)
+"""Entries of a configuration that are only told if they are there."""
 
 
 class Variant:
@@ -206,7 +84,7 @@ class Variant:
         own = self.own
         name = f"tile {own['TILE']} stages {own['num_stages']} warps {own['num_warps']}"
         name += f" ctas {own['CTAS']} over {own['OVERHEAD']} last {own['LAST']}"
-        for key, word in (("CUT", "cut"), ("EARLY", "early"), ("REGISTERS", "registers")):
+        for key, word in NAMED:
             name += f" {word} {own[key]}" if key in own else ""
         if self.group is not None:
             group = self.group
@@ -339,13 +217,13 @@ def jobs_of(case: Case, sweep: Sweep) -> Iterator[Job]:
     tiles = {}
     for variant in variants_of(case, sweep):
         # What a piece costs is no constant of the kernels.
-        own = json.dumps({**variant.own, "OVERHEAD": 24, "CUT": 0})
+        own = json.dumps({**variant.own, "OVERHEAD": 24, "CUT": 0, "LEAST": 1})
         group = json.dumps(variant.group)
         for name in sweep.encodings:
             yield Job(case.heads, name, own, group, 0)
         tile = variant.own["TILE"]
         members = variant.group and (variant.group["TILE"], variant.group["ROWS"])
-        tiles[tile, members] = own, group
+        tiles[tile, members, variant.own.get("SHARES")] = own, group
     for own, group in tiles.values():
         yield Job(case.heads, "bf16", own, group, len(case.lens))
 

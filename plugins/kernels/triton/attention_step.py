@@ -8,8 +8,14 @@ from torch import Tensor
 from jackfield.core.api.kernel import AttnBatch, KvLayer
 from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.launch import power_of_two
+from jackfield.plugins.kernels.triton.shares import Shares, make_shares, room_for
 from jackfield.plugins.kernels.triton.support import interpreted, num_processors
-from jackfield.plugins.kernels.triton.work_list import Cut, WorkList, make_work_list
+from jackfield.plugins.kernels.triton.work_list import (
+    Cut,
+    WorkList,
+    looks_for_groups,
+    make_work_list,
+)
 
 FEW = 32
 """Decodes up to which a step counts as small: it then needs many short pieces."""
@@ -53,7 +59,8 @@ class Plan(NamedTuple):
     In configurations CTAS are programs per processor; OVERHEAD, CUT (0 if left out), MERGE and LAST
     are what `Cut` and `decode_kernel` say. EARLY (1 if left out): launches begin before the kernel
     in front of them ends. REGISTERS: at most so many of a thread, so that CTAS programs fit, where
-    products have no more rows than they must.
+    products have no more rows than they must. SHARES, LEAST (0 if left out): work is cut into equal
+    shares, of so many tiles at least, unless common beginnings are looked for.
 
     partials `[partial, N, H]` and sums `[partial, N]`, float32.
     """
@@ -71,6 +78,18 @@ class Plan(NamedTuple):
         return self.work.group_items.numel() > 0
 
 
+class SharesPlan(NamedTuple):
+    """The work of one geometry's layers where each program has a share of all.
+
+    partials `[2 * programs, group, H]` and sums `[2 * programs, group]`, float32.
+    """
+
+    shares: Shares
+    config: Config
+    partials: Tensor
+    sums: Tensor
+
+
 class TritonStep:
     """One prepared batch. A plan is made at the first layer of each geometry, and launches there.
 
@@ -81,9 +100,9 @@ class TritonStep:
         self.batch = batch
         self.prefill = prefill
         self._configs = configs
-        self._plans: dict[Geometry, Plan] = {}
+        self._plans: dict[Geometry, Plan | SharesPlan] = {}
 
-    def plan(self, geometry: Geometry) -> Plan:
+    def plan(self, geometry: Geometry) -> Plan | SharesPlan:
         plan = self._plans.get(geometry)
         if plan is None:
             plan = self._plans[geometry] = make_plan(self.batch, geometry, self._configs)
@@ -98,10 +117,12 @@ def geometry_of(q_TNH: Tensor, layer: KvLayer) -> Geometry:
     )
 
 
-def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan:
+def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan | SharesPlan:
     amount = "few" if batch.num_decodes <= FEW else "many"
     find = configs.find
     config = find(f"{amount}_{_class(geometry)}", geometry.dtype, geometry.device)
+    if config.get("SHARES", 0) and not looks_for_groups(batch, geometry.window):
+        return make_shares_plan(batch, geometry, config)
     group_config = find(f"group_{_class(geometry)}", geometry.dtype, geometry.device)
     processors = num_processors(geometry.device, INTERPRETED)
     work = make_work_list(batch, cut_of(geometry, config, group_config, processors))
@@ -109,6 +130,17 @@ def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan:
     partials = torch.empty(shape, dtype=torch.float32, device=geometry.device)
     sums = torch.empty(shape[:2], dtype=torch.float32, device=geometry.device)
     return Plan(work, config, group_config, processors, partials, sums)
+
+
+def make_shares_plan(batch: AttnBatch, geometry: Geometry, config: Config) -> SharesPlan:
+    programs = num_processors(geometry.device, INTERPRETED) * config["CTAS"]
+    tile, device = config["TILE"], geometry.device
+    shares = room_for(programs, tile, min(tile, geometry.block_size), device)
+    make_shares(batch, geometry.num_kv_heads, geometry.window, shares, config.get("LEAST", 1))
+    shape = (2 * programs, geometry.group, geometry.head_dim)
+    partials = torch.empty(shape, dtype=torch.float32, device=device)
+    sums = torch.empty(shape[:2], dtype=torch.float32, device=device)
+    return SharesPlan(shares, config, partials, sums)
 
 
 def cut_of(geometry: Geometry, config: Config, group_config: Config, processors: int) -> Cut:

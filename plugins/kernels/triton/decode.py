@@ -1,36 +1,27 @@
 """Launches of a layer's decodes."""
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
 from jackfield.core.api.kernel import KvLayer
 from jackfield.plugins.kernels.triton.attention_step import (
-    SMALLEST,
     Geometry,
     Plan,
+    SharesPlan,
     TritonStep,
-    exact,
     geometry_of,
 )
-from jackfield.plugins.kernels.triton.configs import Config
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
-from jackfield.plugins.kernels.triton.early import early
-from jackfield.plugins.kernels.triton.encode import as_pairs, kind_of
-from jackfield.plugins.kernels.triton.launch import power_of_two
+from jackfield.plugins.kernels.triton.decode_launch import (
+    heads_of,
+    merge_options,
+    merged_of,
+    merges_few,
+    options_of,
+    warps_of,
+)
+from jackfield.plugins.kernels.triton.decode_shares import decode_shares
+from jackfield.plugins.kernels.triton.encode import as_pairs
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
-from jackfield.plugins.kernels.triton.support import capability
-
-PER_THREAD = 32
-"""Entries of partial results that a thread merges at once."""
-MERGE_WARPS = 4
-MOST_MERGED = 4096
-"""Entries of the heads of a group that one program of few warps may merge."""
-WARP = 32
-"""Threads of a warp."""
-LARGE = 8192
-"""Entries of the results of a piece from which on the warps of the table could not hold them."""
 
 
 def decode_attention(q_TNH: Tensor, layer: KvLayer, step: TritonStep, out_TNH: Tensor) -> None:
@@ -40,6 +31,9 @@ def decode_attention(q_TNH: Tensor, layer: KvLayer, step: TritonStep, out_TNH: T
     assert out_TNH.stride()[1:] == (out_TNH.shape[2], 1), "heads of the output lie side by side"
     geometry = geometry_of(q_TNH, layer)
     plan = step.plan(geometry)
+    if isinstance(plan, SharesPlan):
+        decode_shares(q_TNH, layer, step.batch, out_TNH, geometry, plan)
+        return
     if plan.grouped:
         _launch(q_TNH, layer, step, out_TNH, geometry, plan, grouped=True)
     _launch(q_TNH, layer, step, out_TNH, geometry, plan, grouped=False)
@@ -62,8 +56,7 @@ def _launch(
     assert k.stride() == v.stride(), "keys and values lie alike"
     scales, shared = layer.scales, batch.shared
     rows = max(config["ROWS"], geometry.rows) if grouped else geometry.rows
-    large = not grouped and rows * geometry.width > LARGE
-    warps = config["num_warps"] * (2 if large else 1)
+    warps = config["num_warps"] if grouped else warps_of(config, geometry)
     programs = min(work.capacity * geometry.num_kv_heads, plan.processors * config["CTAS"])
     decode_kernel[(programs,)](
         q_TNH,
@@ -85,28 +78,16 @@ def _launch(
         k.stride(0),
         batch.block_tables_SB.stride(0),
         layer.scale,
-        **_heads(geometry, warps),
-        BLOCK_SIZE=k.shape[2],
-        ROWS=rows,
-        TILE=config["TILE"],
-        STAGES=config["num_stages"],
-        KIND=kind_of(layer.encoding),
-        ASSEMBLY=capability(q_TNH.device),
-        SCALED=scales is not None,
-        EXACT=exact(q_TNH.dtype),
-        WINDOWED=layer.window is not None,
         GROUPED=grouped,
         LAST=_last_merges(geometry, plan),
         num_warps=warps,
-        num_stages=config["num_stages"],
-        maxnreg=config.get("REGISTERS") if rows == SMALLEST else None,
-        **_early(config, q_TNH.device),
+        **heads_of(geometry),
+        **merged_of(geometry, warps),
+        **options_of(q_TNH, layer, config, rows),
     )
 
 
 def _merge(rows: int, out_TNH: Tensor, geometry: Geometry, plan: Plan) -> None:
-    few = power_of_two(geometry.group) * geometry.width <= MOST_MERGED
-    warps = MERGE_WARPS if few else 4 * MERGE_WARPS
     merge_kernel[(rows, geometry.num_kv_heads)](
         plan.partials,
         plan.sums,
@@ -114,30 +95,10 @@ def _merge(rows: int, out_TNH: Tensor, geometry: Geometry, plan: Plan) -> None:
         plan.work.first_partials,
         plan.work.num_partials,
         out_TNH.stride(0),
-        **_heads(geometry, warps),
-        num_warps=warps,
-        **_early(plan.config, out_TNH.device),
+        **merge_options(geometry, plan.config),
     )
 
 
 def _last_merges(geometry: Geometry, plan: Plan) -> bool:
     """Whether who finishes a row's last piece merges them all, in the same launch."""
-    few = power_of_two(geometry.group) * geometry.width <= MOST_MERGED
-    return bool(plan.config["LAST"]) and few and not plan.grouped
-
-
-def _heads(geometry: Geometry, warps: int) -> dict[str, Any]:
-    heads = power_of_two(geometry.group)
-    return {
-        "KV_HEADS": geometry.num_kv_heads,
-        "GROUP": geometry.group,
-        "HEAD_DIM": geometry.head_dim,
-        "WIDTH": geometry.width,
-        "HEADS": heads,
-        "PARTS": max(warps * WARP * PER_THREAD // (heads * geometry.width), 1),
-    }
-
-
-def _early(config: Config, device: torch.device) -> dict[str, Any]:
-    """A table may forbid it."""
-    return early(device) if config.get("EARLY", 1) else {"EARLY": False}
+    return bool(plan.config["LAST"]) and merges_few(geometry) and not plan.grouped

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.early import wait_for_previous
-from jackfield.plugins.kernels.triton.encode import decode_pairs
+from jackfield.plugins.kernels.triton.early_kernel import wait_alone, wait_for_previous
+from jackfield.plugins.kernels.triton.encode_kernel import decode_pairs
 from jackfield.plugins.kernels.triton.merge_kernel import merge_row
 from jackfield.plugins.kernels.triton.work_list_kernel import ITEM
 
@@ -12,7 +12,7 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _queries(
+def queries_of(
     q,
     row,
     head,
@@ -54,7 +54,7 @@ def _item(item):
 
 
 @triton.jit
-def _pages(table, position, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr):
+def pages(table, position, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr):
     """The block of a tile, or of each of its positions if blocks are smaller than tiles.
 
     Tiles begin where blocks do, or within a block that holds all of them.
@@ -153,7 +153,7 @@ def _attend_plain(
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     for position in tl.range(begin, end, TILE, num_stages=STAGES):
         # Of the next tile already: its loads must not wait for this one.
-        next_page = _pages(table, position + TILE, end, BLOCK_SIZE, TILE)
+        next_page = pages(table, position + TILE, end, BLOCK_SIZE, TILE)
         here = _positions(position, first, end, TILE, WINDOWED)
         readable = here[:, None]
         if HEAD_DIM < WIDTH:
@@ -207,7 +207,7 @@ def _attend_codes(
     even = tl.zeros([ROWS, HALF], tl.float32)
     odd = tl.zeros([ROWS, HALF], tl.float32)
     for position in tl.range(begin, end, TILE, num_stages=STAGES):
-        next_page = _pages(table, position + TILE, end, BLOCK_SIZE, TILE)
+        next_page = pages(table, position + TILE, end, BLOCK_SIZE, TILE)
         here = _positions(position, first, end, TILE, WINDOWED)
         readable = here[:, None]
         if PAIRS < HALF:
@@ -232,7 +232,7 @@ def _attend_codes(
 
 
 @triton.jit
-def _attend(
+def attend(
     queries,
     row_scale,
     k,
@@ -266,6 +266,14 @@ def _attend(
             HEAD_DIM, WIDTH, BLOCK_SIZE, ROWS, TILE, STAGES, KIND, ASSEMBLY, EXACT, WINDOWED,
         )  # fmt: skip
     return largest, weight, mixed
+
+
+@triton.jit
+def _wait(EARLY: tl.constexpr, FEW: tl.constexpr):
+    if FEW:
+        wait_for_previous(EARLY)
+    else:
+        wait_alone(EARLY)
 
 
 @triton.jit(do_not_specialize=["last_item"])
@@ -314,7 +322,7 @@ def decode_kernel(
     ROWS hold the query heads of one row's group, or of several members if GROUPED. LAST: whoever
     finishes a row's last piece merges them all; otherwise `merge_kernel` does it afterwards.
     """
-    wait_for_previous(EARLY)
+    _wait(EARLY, LAST)
     lane = tl.arange(0, ROWS)
     entry = tl.arange(0, WIDTH)
     inside = (entry < HEAD_DIM)[None, :]
@@ -340,14 +348,14 @@ def decode_kernel(
             row = place + tl.zeros_like(lane)
             at = partial + tl.zeros_like(lane)
             table = tables + place.to(tl.int64) * tables_stride
-        page = _pages(table, begin, end, BLOCK_SIZE, TILE)
-        queries, factor = _queries(q, row, head, mask, q_stride, HEAD_DIM, WIDTH, KIND, EXACT)
+        page = pages(table, begin, end, BLOCK_SIZE, TILE)
+        queries, factor = queries_of(q, row, head, mask, q_stride, HEAD_DIM, WIDTH, KIND, EXACT)
         row_scale = factor * (scale * LOG2_E)
         out_scale = 1.0
         if SCALED:
             row_scale *= tl.load(k_scales + kv_head)
             out_scale = tl.load(v_scales + kv_head)
-        largest, weight, mixed = _attend(
+        largest, weight, mixed = attend(
             queries, row_scale, k, v, kv_head, table, begin, end, first, page, pool_stride,
             HEAD_DIM, WIDTH, BLOCK_SIZE, ROWS, TILE, STAGES, KIND, ASSEMBLY, EXACT, WINDOWED,
         )  # fmt: skip

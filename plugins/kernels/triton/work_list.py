@@ -69,7 +69,7 @@ def capacity_of(rows: int, kv_heads: int, processors: int) -> int:
 
 def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
     """One launch. Sequences that share a beginning are only seen as such without a window."""
-    grouped = batch.shared is not None and cut.window is None
+    grouped = looks_for_groups(batch, cut.window)
     rows = batch.num_decodes
     work = _empty(rows, cut, grouped, batch.lens_S.device)
     shared = batch.shared if grouped and batch.shared is not None else (batch.lens_S,) * 4
@@ -97,6 +97,11 @@ def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
         num_warps=warps_of(block),
     )
     return work
+
+
+def looks_for_groups(batch: AttnBatch, window: int | None) -> bool:
+    """Whether decodes that share a beginning are to read it once."""
+    return batch.shared is not None and window is None
 
 
 def warps_of(block: int) -> int:

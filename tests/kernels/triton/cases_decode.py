@@ -8,8 +8,11 @@ from compiling import Case
 from jackfield.plugins.kernels.triton.attention_step import SMALLEST
 from jackfield.plugins.kernels.triton.configs import Config, Configs, Entry
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
+from jackfield.plugins.kernels.triton.decode_shares_kernel import decode_shares_kernel
 from jackfield.plugins.kernels.triton.kv_write_kernel import kv_write_kernel
-from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel
+from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel, merge_shares_kernel
+from jackfield.plugins.kernels.triton.shares import PLACES, WARPS
+from jackfield.plugins.kernels.triton.shares_kernel import shares_kernel
 from jackfield.plugins.kernels.triton.work_list import parts_of, warps_of
 from jackfield.plugins.kernels.triton.work_list_kernel import work_list_kernel
 
@@ -26,6 +29,7 @@ INTEGERS = [
     "first_partials",
     "num_partials",
     "shared_partials",
+    "shares",
 ]
 FLOATS = ["partials", "sums", "k_scales", "v_scales"]
 
@@ -59,6 +63,8 @@ def cases() -> Iterator[Case]:
     found = {case.name: case for case in decodes()}  # many are alike
     yield from (case._replace(extra=is_extra(name)) for name, case in found.items())
     yield from (work_list(64, *shape) for shape in ((16, 0, 0), (1024, 0, 1), (256, 1, 0)))
+    yield shares(64, 256)
+    yield from (merge(group, head_dim, 64) for group, head_dim in ((2, 128), (20, 64)))
     yield from (merge(group, head_dim) for group, head_dim in ((2, 128), (7, 64), (16, 256)))
     yield from (kv_write(*form) for form in (("bf16", 0), ("bf16", 1), ("fp16", 2), ("fp32", 3)))
 
@@ -91,7 +97,10 @@ def of(entry: Entry) -> Iterator[Case]:
     for arch in (80, 90):
         for dtype, form in forms(entry.dtype):
             if configs.look_up(entry.shape, dtype, f"sm_{arch}") == entry.config:
-                yield decode(entry.config, int(head_dim), form, arch, kind == "group")
+                case = decode(entry.config, int(head_dim), form, arch, kind == "group")
+                yield case
+                if "SHARES" in entry.config:
+                    yield in_shares(case)
 
 
 def forms(dtype: str) -> Iterator[tuple[str, Form]]:
@@ -129,6 +138,20 @@ def decode(config: Config, head_dim: int, form: Form, arch: int, grouped: bool =
     return Case(name, decode_kernel, signature, constexprs, warps, stages, buffers, (arch,), most)
 
 
+def in_shares(case: Case) -> Case:
+    """The same by the kernel that gives each program a share."""
+    kernel: Any = decode_shares_kernel
+    both = {name: value for name, value in case.constexprs.items() if name in kernel.arg_names}
+    constexprs = {**both, "ALIGN": min(both["TILE"], both["BLOCK_SIZE"])}
+    elements = {name: case.signature[name][1:] for name in ("q", "out", "k", "v")}
+    return case._replace(
+        name=f"shares_{case.name}",
+        kernel=kernel,
+        signature=signature_of(kernel, elements, constexprs),
+        constexprs=constexprs,
+    )
+
+
 def signature_of(
     kernel: Any, elements: dict[str, str], constexprs: dict[str, Any]
 ) -> dict[str, str]:
@@ -158,14 +181,25 @@ def work_list(tile: int, block: int, grouped: int, windowed: int) -> Case:
     return Case(name, work_list_kernel, signature, constexprs, warps)
 
 
-def merge(group: int, head_dim: int) -> Case:
+def shares(tile: int, block: int) -> Case:
+    constexprs = {
+        "HEADS": 8, "TILE": tile, "ALIGN": 16, "BLOCK": block, "PLACES": PLACES, "WINDOWED": False,
+    }  # fmt: skip
+    signature = signature_of(shares_kernel, {}, constexprs)
+    return Case(f"shares {block}", shares_kernel, signature, constexprs, WARPS)
+
+
+def merge(group: int, head_dim: int, tile: int = 0) -> Case:
+    """tile: of shares; 0 = the kernel for pieces."""
+    kernel: Any = merge_shares_kernel if tile else merge_kernel
     heads = 1 << (group - 1).bit_length()
     constexprs = {
         "KV_HEADS": 8, "GROUP": group, "HEAD_DIM": head_dim, "WIDTH": head_dim, "HEADS": heads,
         "PARTS": max(4096 // (heads * head_dim), 1), "EARLY": False,
+        **({"TILE": tile, "ALIGN": 16, "WINDOWED": False} if tile else {}),
     }  # fmt: skip
-    signature = signature_of(merge_kernel, {"out": "bf16"}, constexprs)
-    return Case(f"merge {group} {head_dim}", merge_kernel, signature, constexprs)
+    signature = signature_of(kernel, {"out": "bf16"}, constexprs)
+    return Case(f"merge {group} {head_dim} {tile}", kernel, signature, constexprs)
 
 
 def kv_write(dtype: str, kind: int) -> Case:

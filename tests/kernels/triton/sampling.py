@@ -80,10 +80,10 @@ def kept(logits: Tensor, setting: Setting) -> Tensor:
 
 @triton.jit
 def noise_kernel(
-    seeds: Any,
-    positions: Any,
-    indices: Any,
-    out: Any,
+    seeds: tl.tensor,
+    positions: tl.tensor,
+    indices: tl.tensor,
+    out: tl.tensor,
     STREAM: tl.constexpr,
     SIZE: tl.constexpr,
 ) -> None:

@@ -18,7 +18,8 @@ from jackfield.plugins.cache.fp8 import Fp8
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 from jackfield.plugins.kernels.triton import attention_step
 from jackfield.plugins.kernels.triton.attention import TritonAttention
-from jackfield.plugins.kernels.triton.encode import FORMATS, as_pairs, decode_pairs
+from jackfield.plugins.kernels.triton.encode import FORMATS, as_pairs
+from jackfield.plugins.kernels.triton.encode_kernel import decode_pairs
 from jackfield.plugins.kernels.triton.support import capability
 from jackfield.plugins.kernels.triton.work_list_kernel import ITEM
 
@@ -45,9 +46,14 @@ class Fixed:
         return {**self.config, "ROWS": 16, "LAST": 0} if "group" in shape else self.config
 
 
-@pytest.fixture(params=[1, 0], ids=["last", "merge"])
+@pytest.fixture(params=[{"LAST": 1}, {"LAST": 0}, {"SHARES": 1}], ids=["last", "merge", "shares"])
 def attention(request: pytest.FixtureRequest, config: Any) -> TritonAttention:
-    return made(config, LAST=request.param)
+    return made(config, **request.param)
+
+
+@pytest.fixture(params=[0, 1], ids=["pieces", "shares"])
+def shares(request: pytest.FixtureRequest) -> dict[str, int]:
+    return {"SHARES": request.param}
 
 
 def made(config: Any, **changes: int) -> TritonAttention:
@@ -106,10 +112,12 @@ def test_edge_lengths(
 
 
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
-def test_head_sizes(config: Any, make: Make, dtype: torch.dtype, head_dim: int) -> None:
+def test_head_sizes(
+    config: Any, make: Make, shares: dict[str, int], dtype: torch.dtype, head_dim: int
+) -> None:
     lens = [33, 0]
     scene = make(lens, heads=(4, 1), head_dim=head_dim, dtype=dtype)
-    check(scene, run(scene, made(config), lens), lens)
+    check(scene, run(scene, made(config, **shares), lens), lens)
 
 
 @pytest.mark.parametrize("group", [8, 20])
@@ -123,19 +131,21 @@ def test_large_groups(attention: TritonAttention, make: Make, group: int) -> Non
 @pytest.mark.parametrize("block_size", [8, 16, 64])
 @pytest.mark.parametrize("tile", [16, 32])
 def test_blocks_smaller_and_larger_than_tiles(
-    config: Any, make: Make, block_size: int, tile: int
+    config: Any, make: Make, shares: dict[str, int], block_size: int, tile: int
 ) -> None:
     lens = [1, 31, 65]
     scene = make(lens, block_size=block_size, head_dim=16)
-    check(scene, run(scene, made(config, TILE=tile, OVERHEAD=COSTLY), lens), lens)
+    check(scene, run(scene, made(config, TILE=tile, OVERHEAD=COSTLY, **shares), lens), lens)
 
 
 @pytest.mark.parametrize("overhead", [0, COSTLY])
 @pytest.mark.parametrize("window", [1, 5, 16, 40, 1000])
-def test_windows(config: Any, make: Make, window: int, overhead: int) -> None:
+def test_windows(
+    config: Any, make: Make, shares: dict[str, int], window: int, overhead: int
+) -> None:
     lens = [1, 20, 0, 57]
     scene = make(lens, window=window, head_dim=16)
-    check(scene, run(scene, made(config, OVERHEAD=overhead), lens), lens)
+    check(scene, run(scene, made(config, OVERHEAD=overhead, **shares), lens), lens)
 
 
 @pytest.mark.parametrize("garbage", [-1, 2**31 - 1, -(2**31)])
@@ -148,7 +158,9 @@ def test_table_entries_past_the_length_are_never_read(
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "int8"])
-def test_encodings(config: Any, make: Make, dtype: torch.dtype, name: str) -> None:
+def test_encodings(
+    config: Any, make: Make, shares: dict[str, int], dtype: torch.dtype, name: str
+) -> None:
     """Against dense attention to what the reference reads back."""
     lens = [40, 1]
     encoding = Fp8(Fp8.Config(format=name)).encode(None)
@@ -156,7 +168,7 @@ def test_encodings(config: Any, make: Make, dtype: torch.dtype, name: str) -> No
     if name == "e5m2":
         scales = KvScales(scales.k_K * 0.01, scales.v_K * 0.01)
     scene = make(lens, heads=(4, 2), dtype=dtype, head_dim=32, encoding=encoding)
-    out = run(scene, made(config), lens, scales)
+    out = run(scene, made(config, **shares), lens, scales)
     for xs, scale_K in ((scene.keys, scales.k_K), (scene.values, scales.v_K)):
         for index, x in enumerate(xs):
             xs[index] = restore(store(x, scale_K, encoding), scale_K)
@@ -165,7 +177,11 @@ def test_encodings(config: Any, make: Make, dtype: torch.dtype, name: str) -> No
 
 @triton.jit
 def pairs_kernel(
-    pairs: Any, first: Any, second: Any, KIND: tl.constexpr, ASSEMBLY: tl.constexpr
+    pairs: tl.tensor,
+    first: tl.tensor,
+    second: tl.tensor,
+    KIND: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ) -> None:
     entry = tl.arange(0, 256)
     one, other = decode_pairs(tl.load(pairs + entry), KIND, ASSEMBLY)
@@ -185,18 +201,18 @@ def test_pairs_of_all_codes(stored: torch.dtype, device: torch.device) -> None:
         torch.testing.assert_close(got, pairs.to(torch.float16), rtol=0, atol=0, equal_nan=True)
 
 
-def test_encodings_without_scales(config: Any, make: Make) -> None:
+def test_encodings_without_scales(config: Any, make: Make, shares: dict[str, int]) -> None:
     encoding = Fp8(Fp8.Config(format="e4m3")).encode(None)
     scene = make([40, 21], head_dim=32, encoding=encoding)
-    out = run(scene, made(config), [40, 21])
+    out = run(scene, made(config, **shares), [40, 21])
     for xs in (scene.keys, scene.values):
         xs[:] = [restore(store(x, None, encoding), None) for x in xs]
     check(scene, out, [40, 21])
 
 
-def test_blocks_beyond_32_bits(config: Any, make: Make) -> None:
+def test_blocks_beyond_32_bits(config: Any, make: Make, shares: dict[str, int]) -> None:
     """A stride between blocks that is larger than the pool: what wraps around reads elsewhere."""
-    lens, attention = [40, 33], made(config)
+    lens, attention = [40, 33], made(config, **shares)
     scene = make(lens, head_dim=16)
     layer, (q, k, v) = scene.layer(attention), scene.step_inputs()
     step = attention.prepare(scene.batch())
@@ -249,8 +265,10 @@ def test_a_row_hardly_depends_on_the_others(attention: TritonAttention, make: Ma
     torch.testing.assert_close(together, run(alone, attention, [70]), atol=1e-6, rtol=0)
 
 
-def test_the_output_may_have_other_things_between_tokens(config: Any, make: Make) -> None:
-    scene, attention = make([40, 33], head_dim=16), made(config)
+def test_the_output_may_have_other_things_between_tokens(
+    config: Any, make: Make, shares: dict[str, int]
+) -> None:
+    scene, attention = make([40, 33], head_dim=16), made(config, **shares)
     layer, (q, k, v) = scene.layer(attention), scene.step_inputs()
     step = attention.prepare(scene.batch())
     attention.write(k, v, layer, step)
@@ -285,9 +303,9 @@ LENS = [33, 50, 5, 17, 40, 33, 60, 34, 0]
 
 @pytest.mark.parametrize("heads", [(4, 1), (6, 2)])
 def test_common_beginnings(
-    config: Any, make: Make, dtype: torch.dtype, heads: tuple[int, int]
+    config: Any, make: Make, shares: dict[str, int], dtype: torch.dtype, heads: tuple[int, int]
 ) -> None:
-    attention = made(config)
+    attention = made(config, **shares)
     scene = make(LENS, heads=heads, head_dim=16, dtype=dtype)
     shared, scene = shared_prefixes(scene, GROUPS, COMMONS)
     layer, (q, k, v) = scene.layer(attention), scene.step_inputs()
@@ -354,8 +372,8 @@ def test_layers_with_a_window_do_not_look_for_common_beginnings(config: Any, mak
     check(scene, attention.forward(q, layer, step, torch.empty_like(q)), [49, 70])
 
 
-def test_decodes_beside_prompts(config: Any, make: Make) -> None:
-    attention, lens = made(config), [33, 1, 20, 18]
+def test_decodes_beside_prompts(config: Any, make: Make, shares: dict[str, int]) -> None:
+    attention, lens = made(config, **shares), [33, 1, 20, 18]
     scene = make(lens, [1, 1, 20, 3], heads=(4, 2), head_dim=16)
     out = scene.run(attention)
     torch.testing.assert_close(out.double(), scene.reference(), atol=5e-6, rtol=1e-5)
