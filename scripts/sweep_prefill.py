@@ -1,7 +1,9 @@
 """Times variants of the prefill kernel and the dense route; says which is best for each case.
 
 Kernels run in CUDA graphs; dense calls as they come. Rows of each result are checked against
-float32. Prints tables, and writes `sweep_prefill.json` into the folder $OUT if that is set.
+float32. Of dense calls it is told, too, how long the host takes to launch them, and whether it
+waits for the device on the way. Then the pass that combines results is timed by itself. Prints
+tables, and writes `sweep_prefill.json` into the folder $OUT if that is set.
 
     python scripts/sweep_prefill.py [part of a case's name]
 """
@@ -24,7 +26,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from jackfield.core.api.kernel import AttnBatch, KvLayer, SliceExtent
 from jackfield.plugins.kernels.triton.cudnn import WAYS, trial
-from jackfield.plugins.kernels.triton.dense_prefill import DensePrefill, Limits
+from jackfield.plugins.kernels.triton.dense_prefill import NEVER, DensePrefill, Limits
+from jackfield.plugins.kernels.triton.gather import PARTS, Attended, combine, combine_kept
 from jackfield.plugins.kernels.triton.prefill import PrefillStep, TritonPrefill
 
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
@@ -59,6 +62,8 @@ CASES = (
     Case("8k", 1, 8192, 0),
     Case("32k", 1, 32768, 0),
     Case("8k on 24k", 1, 8192, 24576),
+    Case("7936 on 23808", 1, 7936, 23808),
+    Case("7k on 21k", 1, 7168, 21504),
     Case("60 x 128 on 2k", 60, 128, 2048),
     Case("24 x 24 on 4k", 24, 24, 4096, 64),
     Case("1 x 24 on 16k", 1, 24, 16384, 64),
@@ -71,6 +76,14 @@ TILES = {
     16: [(16, 64, 4, 4), (16, 64, 4, 3), (16, 128, 4, 3), (16, 32, 4, 4), (16, 64, 8, 4)],
 }  # fmt: skip
 """BLOCK_M, BLOCK_N, warps, stages by class."""
+ROUTES = {
+    "ranges of 8k": Limits(1024, 1024, 8192, 8192),
+    "of up to 24k": Limits(1024, 1024, 8192, 24576),
+    "one range": Limits(1024, 1024, 1024, 32768),
+    "steps of 256": Limits(1024, 256, 8192, 24576),
+}
+BUSY = 100_000_000
+"""Cycles for which the device is kept busy while the host launches: some 50 ms."""
 
 
 class Fixed:
@@ -87,7 +100,7 @@ class Tiled(TritonPrefill):
     """The kernel alone, with one configuration."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(DensePrefill(limits=Limits(0, 1, 1)))
+        super().__init__(DensePrefill(limits=NEVER))
         self._configs: Any = Fixed(config)
 
 
@@ -155,6 +168,26 @@ def graphed(run: Callable[[], object]) -> float:
         run()
     graph.replay()
     return timed(graph.replay, 3)
+
+
+def launched(run: Callable[[], object]) -> float:
+    """As they come, after telling what that costs the host."""
+    idle, busy = median(hosted(run, 0) for _ in range(ROUNDS)), hosted(run, BUSY)
+    waits = busy > max(4 * idle, 0.02)
+    print(f"    the host launches it in {idle * 1e6:.0f} us"
+          f"{', and waits for the device' if waits else ''}")  # fmt: skip
+    return timed(run)
+
+
+def hosted(run: Callable[[], object], cycles: int) -> float:
+    """Seconds of the host, while the device has so many cycles to do first."""
+    torch.cuda.synchronize()
+    torch.cuda._sleep(cycles)
+    began = perf_counter()
+    run()
+    seconds = perf_counter() - began
+    torch.cuda.synchronize()
+    return seconds
 
 
 def configs(case: Case) -> Iterator[Config]:
@@ -233,10 +266,9 @@ def sweep(case: Case, heads: tuple[int, int]) -> dict[str, Any]:
     for config in configs(case):
         found[describe(config)] = attempt(Tiled(config), scene, graphed)
     if case.new >= 2048:
-        for step in (1024, 512):
-            dense = DensePrefill(limits=Limits(1024, step, 8192))
-            prefill = TritonPrefill(dense)
-            found[f"dense, steps of {step}"] = attempt(prefill, scene, timed)
+        for name, limits in ROUTES.items():
+            dense = DensePrefill(limits=limits)
+            found[f"dense, {name}"] = attempt(TritonPrefill(dense), scene, launched)
             for note in dense.notes:
                 print("   ", note)
     show(f"{case.name}, {heads[0]}/{heads[1]} heads", found)
@@ -279,7 +311,10 @@ def probe(heads: tuple[int, int]) -> dict[str, Any]:
 
 def speeds_of(attend: Any, heads: tuple[int, int]) -> Iterator[tuple[str, str]]:
     """TFLOP/s, and the seconds of the first call of a shape, where a plan is made."""
-    for rows, keys in ((8192, 8192), (9216, 9216), (32768, 32768), (8192, 16384)):
+    for rows, keys in (
+        (8192, 8192), (7168, 7168), (9216, 9216), (32768, 32768),
+        (8192, 16384), (8192, 24576), (7168, 6144),
+    ):  # fmt: skip
         causal = rows == keys
         merged = torch.randn(rows, heads[0] + 2 * heads[1], HEAD_DIM, device=DEVICE, dtype=DTYPE)
         q = merged[:, : heads[0]].transpose(0, 1)
@@ -298,6 +333,38 @@ def speeds_of(attend: Any, heads: tuple[int, int]) -> Iterator[tuple[str, str]]:
         yield name, f"{flop / seconds / 1e12:.0f} TFLOP/s, first {first:.3f} s"
 
 
+def combined(heads: int) -> dict[str, Any]:
+    """The pass that combines results of 8192 rows; GB/s of what it must read and write."""
+    rows = 8192
+    shape = (rows, heads, HEAD_DIM)
+    parts: list[Attended] = [
+        (
+            torch.randn(shape, device=DEVICE, dtype=DTYPE).transpose(0, 1),
+            torch.randn(heads, rows, device=DEVICE),
+        )
+        for _ in range(PARTS)
+    ]
+    out = torch.empty(shape, device=DEVICE, dtype=DTYPE)
+    result = out.numel() * out.element_size()
+    found: dict[str, Any] = {}
+    for count in range(1, PARTS + 1):
+        some = parts[:count]
+        seconds = graphed(lambda: combine(some, 0, out))  # noqa: B023
+        found[f"{count} results"] = speed(seconds, (count + 1) * result)
+    seconds = graphed(lambda: combine_kept(parts))
+    found[f"{PARTS} results, kept"] = speed(seconds, (PARTS + 2) * result)
+    seconds = graphed(lambda: out.transpose(0, 1).copy_(parts[0][0]))
+    found["torch's copy"] = speed(seconds, 2 * result)
+    print(f"\nCombining results, {heads} heads")
+    for name, one in found.items():
+        print(f"  {name:20} {one['us']:8.1f} us {one['gbs']:8.0f} GB/s", flush=True)
+    return found
+
+
+def speed(seconds: float, size: int) -> dict[str, float]:
+    return {"us": seconds * 1e6, "gbs": size / seconds / 1e9}
+
+
 def best(results: Mapping[str, Mapping[str, Any]]) -> None:
     print("\nBest of each case")
     for name, found in results.items():
@@ -312,6 +379,7 @@ def main(part: str = "") -> None:
     cases = [case for case in CASES if part in case.name]
     compile_all(cases)
     probes = {str(heads): probe(heads) for heads in HEADS}
+    passes = {str(heads): combined(heads[0]) for heads in HEADS}
     results = {
         f"{case.name}, {heads[0]}/{heads[1]}": sweep(case, heads)
         for case in cases
@@ -320,7 +388,7 @@ def main(part: str = "") -> None:
     best(results)
     folder = os.environ.get("OUT")
     if folder:
-        text = json.dumps({"probes": probes, "results": results}, indent=1)
+        text = json.dumps({"probes": probes, "passes": passes, "results": results}, indent=1)
         Path(folder, "sweep_prefill.json").write_text(text)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jackfield.plugins.kernels.triton.dense_call import Attend, Attended
+from jackfield.plugins.kernels.triton.dense_call import Attend
+from jackfield.plugins.kernels.triton.gather import Attended
 
 ROWS = 256
 """Rows of the trial; it has twice as many keys where it is not causal."""
@@ -112,7 +113,7 @@ def _difference(found: Attended, wanted: Attended) -> str | None:
 
 def _cudnn(q_BNSH: Tensor, k_BKLH: Tensor, v_BKLH: Tensor, causal: bool, scale: float) -> Attended:
     """By its operator, since only that gives the logarithm of the sums; B sequences."""
-    found = torch.ops.aten._scaled_dot_product_cudnn_attention(
+    found = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
         q_BNSH, k_BKLH, v_BKLH, None, True, 0.0, causal, False, scale=scale
     )
     # There may be an axis of length 1 behind those of the logarithm.

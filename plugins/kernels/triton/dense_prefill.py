@@ -4,8 +4,10 @@ Shape suffixes beside those of the contract: S rows of queries, L keys.
 
 The library makes a plan for every shape, which takes long, so there must be few shapes: rows and
 keys are multiples of a step. Rows up to the last such position are served here, the others by the
-kernel. The first multiple at or before the past's end is where the causal square begins; rows in
-front of the first new token are zeros, and are dropped. Keys before the square all rows see whole.
+kernel. The last multiple up to the past's end is where the causal square begins; rows in front of
+the first new token are those of other slices, or zeros, and what they give is dropped. Keys before
+the square all rows see whole, in ranges: as few as there can be that are multiples of a larger
+unit, and one for what is left.
 """
 
 from collections.abc import Iterator
@@ -15,10 +17,11 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api.kernel import BatchLimits, KvLayer, KvSpec, SliceExtent
-from jackfield.plugins.kernels.triton.configs import Configs
+from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.cudnn import find
-from jackfield.plugins.kernels.triton.dense_call import Attend, Attended, DenseCall
-from jackfield.plugins.kernels.triton.gather_kernel import merge
+from jackfield.plugins.kernels.triton.dense_call import Attend, DenseCall
+from jackfield.plugins.kernels.triton.encode import knows_e4m3
+from jackfield.plugins.kernels.triton.gather import PARTS, combine, combine_kept
 
 
 class Split(NamedTuple):
@@ -33,19 +36,44 @@ class Split(NamedTuple):
     def end(self) -> int:
         return self.past + self.rows
 
+    @property
+    def padding(self) -> int:
+        """Rows in front of the first new token."""
+        return self.past - self.square
+
 
 class Limits(NamedTuple):
-    """least: new tokens from which the route is taken; 0 = never. step: see above. reach: keys
-    that all rows see, of one call at most, which bounds the scratch. scores: of all heads, in
-    2^20, from which the route is taken; what a call costs beside them does not depend on them."""
+    """least: new tokens from which the route is taken; 0 = never. step, unit: see above. reach:
+    keys that all rows see, of one call at most, which bounds the scratch; a multiple of the unit.
+    scores: of all heads, in 2^20, from which the route is taken; what a call costs beside them
+    does not depend on them."""
 
     least: int
     step: int
+    unit: int
     reach: int
     scores: int = 0
 
+    @staticmethod
+    def of(config: Config) -> "Limits":
+        """As the table has them."""
+        names = ("LEAST", "STEP", "UNIT", "REACH", "SCORES")
+        return Limits(*(config[name] for name in names))
 
-NEVER = Limits(0, 1, 1)
+
+NEVER = Limits(0, 1, 1, 1)
+
+
+class DenseSlice(NamedTuple):
+    """What is the same for all layers of a step. table_B: the sequence's blocks. begin: the place
+    of the slice's first token. ranges: of keys that all rows see. native: as for `gather`."""
+
+    attend: Attend
+    table_B: Tensor
+    begin: int
+    split: Split
+    ranges: tuple[tuple[int, int], ...]
+    native: bool
 
 
 class DensePrefill:
@@ -87,45 +115,56 @@ class DensePrefill:
         """Whether the route works for such heads. The first time, that is tried out."""
         return self._attend_for(heads, kv_heads, head_dim, dtype, device) is not None
 
+    def alignment(self, spec: KvSpec, device: torch.device) -> int:
+        """Slices that end at multiples of it leave nothing to the kernel, and those that begin
+        there have no rows of zeros; 1 = the route is not taken."""
+        bounds = self._limits_of(spec.head_dim, spec.dtype, device)
+        return bounds.step if bounds.least and spec.window is None else 1
+
     def workspace(self, spec: KvSpec, limits: BatchLimits, device: torch.device) -> int:
         """Bytes of scratch at most: keys and values, and those repeated for each head of queries;
-        padded queries, and two results and their sum."""
+        padded queries; results, and what was combined of earlier ones."""
         bounds = self._limits_of(spec.head_dim, spec.dtype, device)
         if bounds.least == 0:
             return 0
-        rows = limits.max_tokens + bounds.step
-        keys = 2 * max(bounds.reach, rows) * (spec.num_kv_heads + spec.num_heads)
-        queries = rows * spec.num_heads
-        halves = (keys + 3 * queries) * spec.head_dim * spec.dtype.itemsize
-        return halves + 4 * queries * (spec.head_dim + 3)
+        length = limits.max_blocks * spec.block_size
+        rows = min(limits.max_tokens + bounds.step, length)
+        keys = 2 * max(min(bounds.reach, length), rows) * (spec.num_kv_heads + spec.num_heads)
+        wide = rows * (spec.num_heads + 2 * spec.num_kv_heads)
+        ranges = len(list(_ranges(length - 1, bounds)))
+        results = rows * spec.num_heads * min(ranges + 1, PARTS)
+        kept = 2 * rows * spec.num_heads if ranges >= PARTS else 0
+        halves = (keys + wide + results) * spec.head_dim * spec.dtype.itemsize
+        return halves + 4 * results + 4 * kept * (spec.head_dim + 1)
 
-    def forward(
+    def prepare(
         self,
-        q_TNH: Tensor,
-        layer: KvLayer,
-        table_B: Tensor,
-        begin: int,
         split: Split,
-        out_TNH: Tensor,
-    ) -> None:
-        """Fills the rows of `split` in `out`; the slice's first token is at `begin`."""
-        _, heads, head_dim = q_TNH.shape
-        kv_heads = layer.tensors["k"].shape[1]
-        attend = self._attend_for(heads, kv_heads, head_dim, q_TNH.dtype, q_TNH.device)
+        begin: int,
+        table_B: Tensor,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+    ) -> DenseSlice:
+        """Once per step and geometry, of what `split` gave. begin: where the slice's tokens do."""
+        device = table_B.device
+        attend = self._attend_for(heads, kv_heads, head_dim, dtype, device)
         assert attend is not None, "the plan asked whether this is served"
-        limits = self._limits_of(head_dim, q_TNH.dtype, q_TNH.device)
-        call = DenseCall(attend, layer, table_B, _square(q_TNH, begin, split))
-        out_NSH = out_TNH[begin : begin + split.rows].transpose(0, 1)
-        dropped = split.past - split.square
-        result = call(split.square, split.end, True)
-        for first, end in _ranges(split.square, limits.reach):
-            more = call(first, end, False)
-            if end == split.square:
-                merge(_without(result, dropped), _without(more, dropped), out_NSH)
-                return
-            both_NSH = torch.empty_like(result[0], dtype=torch.float32)
-            result = both_NSH, merge(result, more, both_NSH)
-        out_NSH.copy_(result[0][:, dropped:])
+        ranges = tuple(_ranges(split.square, self._limits_of(head_dim, dtype, device)))
+        return DenseSlice(attend, table_B, begin, split, ranges, knows_e4m3(device))
+
+    def forward(self, q_TNH: Tensor, layer: KvLayer, one: DenseSlice, out_TNH: Tensor) -> None:
+        """Fills the rows of the split in `out`."""
+        split = one.split
+        q_NSH = _square(q_TNH, one.begin, split)
+        call = DenseCall(one.attend, layer, one.table_B, one.native, q_NSH)
+        parts = [call(split.square, split.end, True)]
+        for first, end in one.ranges:
+            if len(parts) == PARTS:
+                parts = [combine_kept(parts)]
+            parts.append(call(first, end, False))
+        combine(parts, split.padding, out_TNH[one.begin : one.begin + split.rows])
 
     def _limits_of(self, head_dim: int, dtype: torch.dtype, device: torch.device) -> Limits:
         if self._limits is not None:
@@ -146,7 +185,7 @@ class DensePrefill:
                 "long prompts go to the Triton kernel"
             )
             return NEVER
-        return Limits(config["LEAST"], config["STEP"], config["REACH"], config["SCORES"])
+        return Limits.of(config)
 
     def _attend_for(
         self, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
@@ -160,22 +199,24 @@ class DensePrefill:
 
 
 def _square(q_TNH: Tensor, begin: int, split: Split) -> Tensor:
-    """The rows of the causal square, [N, S, H]."""
-    rows_TNH = q_TNH[begin : begin + split.rows]
-    padding = split.past - split.square
-    if padding:
-        padded_SNH = q_TNH.new_zeros(padding + split.rows, *q_TNH.shape[1:])
-        padded_SNH[padding:] = rows_TNH
-        rows_TNH = padded_SNH
-    return rows_TNH.transpose(0, 1)
+    """The rows of the causal square, [N, S, H]. Their strides are always those of the queries,
+    since the library makes a plan for strides, too."""
+    padding, end = split.padding, begin + split.rows
+    if padding <= begin:
+        # No row has a part in what another one gives, whatever other slices' rows hold.
+        return q_TNH[begin - padding : end].transpose(0, 1)
+    _, heads, head_dim = q_TNH.shape
+    shape = (padding + split.rows, heads, head_dim)
+    padded_SNH = torch.empty_strided(shape, q_TNH.stride(), dtype=q_TNH.dtype, device=q_TNH.device)
+    padded_SNH[:padding].zero_()
+    padded_SNH[padding:] = q_TNH[begin:end]
+    return padded_SNH.transpose(0, 1)
 
 
-def _ranges(end: int, reach: int) -> Iterator[tuple[int, int]]:
-    """[0, end) in ranges of that reach, and a shorter one."""
-    for begin in range(0, end, reach):
-        yield begin, min(begin + reach, end)
-
-
-def _without(attended: Attended, rows: int) -> Attended:
-    out_NSH, lse_NS = attended
-    return out_NSH[:, rows:], lse_NS[:, rows:]
+def _ranges(end: int, limits: Limits) -> Iterator[tuple[int, int]]:
+    """[0, end) in ranges that are multiples of the unit, up to the reach, and a shorter one."""
+    begin = 0
+    while begin < end:
+        size = min((end - begin) // limits.unit * limits.unit, limits.reach) or end - begin
+        yield begin, begin + size
+        begin += size

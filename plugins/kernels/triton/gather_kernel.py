@@ -1,44 +1,9 @@
 """What surrounds dense attention of one sequence: keys and values in, partial results together."""
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from jackfield.core.api.kernel import KvLayer
-from jackfield.plugins.kernels.triton.encode import as_codes, decode, kind_of, knows_e4m3
-
-TILE = 32
-"""Positions or tokens of a program."""
-
-
-def gather(layer: KvLayer, table_B: Tensor, begin: int, end: int, room: Tensor) -> None:
-    """Keys and values of positions [begin, end) to `room`, `[2, K, L, H]`, in its type."""
-    k, v = as_codes(layer.tensors["k"]), as_codes(layer.tensors["v"])
-    _, kv_heads, page, head_dim = k.shape
-    scales = layer.scales
-    gather_kernel[(triton.cdiv(end - begin, TILE), kv_heads, 2)](
-        k,
-        v,
-        room,
-        table_B,
-        table_B if scales is None else scales.k_K,
-        table_B if scales is None else scales.v_K,
-        begin,
-        end,
-        k.stride(0),
-        k.stride(1),
-        room.stride(0),
-        room.stride(1),
-        HEAD_DIM=head_dim,
-        BLOCK_H=triton.next_power_of_2(head_dim),
-        PAGE=page,
-        BLOCK_L=TILE,
-        KIND=kind_of(layer.encoding),
-        NATIVE=knows_e4m3(k.device),
-        SCALED=scales is not None,
-        num_warps=4,
-    )
+from jackfield.plugins.kernels.triton.encode_kernel import decode
 
 
 @triton.jit(do_not_specialize=["begin", "end", "room_stride_kind", "room_stride_head"])
@@ -83,86 +48,112 @@ def gather_kernel(
     tl.store(room + to_LH, tile_LH.to(room.dtype.element_ty), mask=real_LH)
 
 
-def merge(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], out_NSH: Tensor) -> Tensor:
-    """Attention to the keys of both, to `out`; gives the logarithm of all weights' sum `[N, S]`.
+@triton.jit
+def load_sums(sums, at_S, known_S):
+    """Of a part that is not there nothing has any weight."""
+    return tl.load(sums + at_S, mask=known_S, other=float("-inf"))
 
-    Each: `[N, S, H]` of any strides, and the logarithm `[N, S]` of its weights' sum.
-    """
-    (a_NSH, a_NS), (b_NSH, b_NS) = first, second
-    heads, tokens, head_dim = a_NSH.shape
-    lse_NS = torch.empty(heads, tokens, dtype=torch.float32, device=a_NS.device)
-    merge_kernel[(triton.cdiv(tokens, TILE), heads)](
-        a_NSH,
-        b_NSH,
-        out_NSH,
-        a_NS,
-        b_NS,
-        lse_NS,
-        *a_NSH.stride()[:2],
-        *b_NSH.stride()[:2],
-        *out_NSH.stride()[:2],
-        *a_NS.stride(),
-        *b_NS.stride(),
-        tokens,
-        HEAD_DIM=head_dim,
-        BLOCK_H=triton.next_power_of_2(head_dim),
-        BLOCK_S=TILE,
-        num_warps=4,
-    )
-    return lse_NS
+
+@triton.jit
+def load_rows(part, at_SH, known_SH):
+    """Rows begin at multiples of 16 bytes; said here, it needs no variant of the kernel."""
+    return tl.load(tl.multiple_of(part + at_SH, (16, 16)), mask=known_SH, other=0)
+
+
+@triton.jit
+def weighted(part_SH, weight_S):
+    """A part of which a row has seen no keys may hold anything there."""
+    weight_S1 = weight_S[:, None]
+    return tl.where(weight_S1 > 0, part_SH.to(tl.float32) * weight_S1, 0.0)
 
 
 @triton.jit(
     do_not_specialize=[
-        "a_stride_head",
-        "b_stride_head",
-        "out_stride_head",
-        "a_lse_stride_head",
-        "b_lse_stride_head",
+        "count",
+        "skipped",
         "tokens",
-    ]
+        "part_stride_head",
+        "part_stride_token",
+        "lse_stride_head",
+        "lse_stride_token",
+        "out_stride_head",
+        "out_stride_token",
+    ],
+    do_not_specialize_on_alignment=[
+        "a",
+        "b",
+        "c",
+        "d",
+        "a_lse",
+        "b_lse",
+        "c_lse",
+        "d_lse",
+        "out",
+        "out_lse",
+    ],
 )
-def merge_kernel(
+def combine_kernel(
     a,
     b,
-    out,
+    c,
+    d,
     a_lse,
     b_lse,
+    c_lse,
+    d_lse,
+    out,
     out_lse,
-    a_stride_head,
-    a_stride_token,
-    b_stride_head,
-    b_stride_token,
+    count,
+    skipped,
+    tokens,
+    part_stride_head,
+    part_stride_token,
+    lse_stride_head,
+    lse_stride_token,
     out_stride_head,
     out_stride_token,
-    a_lse_stride_head,
-    a_lse_stride_token,
-    b_lse_stride_head,
-    b_lse_stride_token,
-    tokens,
     HEAD_DIM: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    KEPT: tl.constexpr,
 ):
-    """One program: BLOCK_S tokens of one head. Every row has seen keys in both."""
-    head = tl.program_id(1).to(tl.int64)
-    token_S = tl.program_id(0).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
+    """One program: BLOCK_S tokens of one head. Programs side by side read heads that are.
+
+    a to d: the first `count` are parts, all laid out alike, whose rows from `skipped` on are the
+    tokens. Rows that have seen no keys in any of them get 0. KEPT: `out_lse` gets the sums, laid
+    out as those of the parts.
+    """
+    head = tl.program_id(0).to(tl.int64)
+    token_S = tl.program_id(1).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
     column_H = tl.arange(0, BLOCK_H)
     real_S = token_S < tokens
     real_SH = real_S[:, None] & (column_H < HEAD_DIM)[None, :]
-    a += head * a_stride_head + token_S[:, None] * a_stride_token
-    b += head * b_stride_head + token_S[:, None] * b_stride_token
-    out += head * out_stride_head + token_S[:, None] * out_stride_token
-    a_SH = tl.load(a + column_H[None, :], mask=real_SH, other=0).to(tl.float32)
-    b_SH = tl.load(b + column_H[None, :], mask=real_SH, other=0).to(tl.float32)
-    a_lse += head * a_lse_stride_head + token_S * a_lse_stride_token
-    b_lse += head * b_lse_stride_head + token_S * b_lse_stride_token
-    a_S = tl.load(a_lse, mask=real_S, other=0.0)
-    b_S = tl.load(b_lse, mask=real_S, other=0.0)
-    top_S = tl.maximum(a_S, b_S)
-    a_S = tl.exp(a_S - top_S)
-    b_S = tl.exp(b_S - top_S)
-    sum_S = a_S + b_S
-    both_SH = a_SH * (a_S / sum_S)[:, None] + b_SH * (b_S / sum_S)[:, None]
-    tl.store(out + column_H[None, :], both_SH.to(out.dtype.element_ty), mask=real_SH)
-    tl.store(out_lse + head * tokens + token_S, top_S + tl.log(sum_S), mask=real_S)
+    row_S = skipped + token_S
+    at_SH = (head * part_stride_head + row_S * part_stride_token)[:, None] + column_H[None, :]
+    # All are loaded before any is needed; what a mask leaves out costs no memory's time.
+    a_SH = load_rows(a, at_SH, real_SH)
+    b_SH = load_rows(b, at_SH, real_SH & (count > 1))
+    c_SH = load_rows(c, at_SH, real_SH & (count > 2))
+    d_SH = load_rows(d, at_SH, real_SH & (count > 3))
+    lse_S = head * lse_stride_head + row_S * lse_stride_token
+    a_S = load_sums(a_lse, lse_S, real_S)
+    b_S = load_sums(b_lse, lse_S, real_S & (count > 1))
+    c_S = load_sums(c_lse, lse_S, real_S & (count > 2))
+    d_S = load_sums(d_lse, lse_S, real_S & (count > 3))
+    top_S = tl.maximum(tl.maximum(a_S, b_S), tl.maximum(c_S, d_S))
+    base_S = tl.where(top_S == float("-inf"), 0.0, top_S)
+    a_S = tl.exp(a_S - base_S)
+    b_S = tl.exp(b_S - base_S)
+    c_S = tl.exp(c_S - base_S)
+    d_S = tl.exp(d_S - base_S)
+    sum_S = (a_S + b_S) + (c_S + d_S)
+    sees_S = sum_S > 0
+    sum_S = tl.where(sees_S, sum_S, 1.0)
+    all_SH = weighted(a_SH, a_S / sum_S) + weighted(b_SH, b_S / sum_S)
+    all_SH += weighted(c_SH, c_S / sum_S) + weighted(d_SH, d_S / sum_S)
+    to_SH = (head * out_stride_head + token_S * out_stride_token)[:, None] + column_H[None, :]
+    to_SH = tl.multiple_of(out + to_SH, (16, 16))
+    tl.store(to_SH, all_SH.to(out.dtype.element_ty), mask=real_SH)
+    if KEPT:
+        kept_S = tl.where(sees_S, base_S + tl.log(sum_S), float("-inf"))
+        tl.store(out_lse + lse_S, kept_S, mask=real_S)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from jackfield.core.api.kernel import AttnBatch, BatchLimits, KvLayer, KvSpec
 from jackfield.plugins.kernels.triton.configs import Config, Configs
-from jackfield.plugins.kernels.triton.dense_prefill import DensePrefill, Split
+from jackfield.plugins.kernels.triton.dense_prefill import DensePrefill, DenseSlice, Split
 from jackfield.plugins.kernels.triton.encode import as_codes, kind_of, knows_e4m3
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.prefill_join import join_kernel
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     """Who computes which tokens of a step."""
 
     launches: tuple[Launch, ...]
-    dense: tuple[tuple[Slice, Split], ...]
+    dense: tuple[DenseSlice, ...]
 
 
 class PrefillStep:
@@ -90,6 +90,10 @@ class TritonPrefill:
         """Why the dense route does not serve, or serves in a roundabout way; grows with probes."""
         return self._dense.notes
 
+    def alignment(self, spec: KvSpec, device: torch.device) -> int:
+        """Of positions at which long prompts had better be cut."""
+        return self._dense.alignment(spec, device)
+
     def workspace(self, spec: KvSpec, limits: BatchLimits, device: torch.device) -> int:
         """Bytes of scratch at most for one layer group; groups run one after the other."""
         # Tiles are divided while they are fewer than half of what runs at once, into at most that
@@ -109,9 +113,8 @@ class TritonPrefill:
         plan = self._plan(_geometry(q_TNH, layer, step), step)
         for launch in plan.launches:
             _run(q_TNH, layer, step, out_TNH, launch)
-        for one, split in plan.dense:
-            table_B = step.tables_SB[one.row]
-            self._dense.forward(q_TNH, layer, table_B, one.extent.begin, split, out_TNH)
+        for one in plan.dense:
+            self._dense.forward(q_TNH, layer, one, out_TNH)
 
     def _plan(self, geometry: Geometry, step: PrefillStep) -> Plan:
         plan = step.plans.get(geometry)
@@ -126,7 +129,8 @@ class TritonPrefill:
             if split is None:
                 rest.append(one)
                 continue
-            dense.append((one, split))
+            table_B = step.tables_SB[one.row]
+            dense.append(self._dense.prepare(split, one.extent.begin, table_B, *geometry[:4]))
             if split.rows < one.tokens:
                 begin = one.extent.begin + split.rows
                 rest.append(one._replace(extent=one.extent._replace(begin=begin)))

@@ -7,7 +7,7 @@ PACK heads of each token. Rows M, keys N and head size H of a tile; W fields of 
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.encode import decode
+from jackfield.plugins.kernels.triton.encode_kernel import decode
 
 FIELDS: tl.constexpr = tl.constexpr(8)
 """Of a piece of work, those of `Piece` in front: rows of that width are always aligned."""

@@ -7,7 +7,8 @@ import triton.language as tl
 from compiling import Case
 
 from jackfield.plugins.kernels.triton.configs import Config, Configs
-from jackfield.plugins.kernels.triton.gather_kernel import TILE, gather_kernel, merge_kernel
+from jackfield.plugins.kernels.triton.gather import TILE
+from jackfield.plugins.kernels.triton.gather_kernel import combine_kernel, gather_kernel
 from jackfield.plugins.kernels.triton.prefill_join import join_kernel
 from jackfield.plugins.kernels.triton.prefill_kernel import prefill_kernel
 
@@ -131,13 +132,27 @@ def _others() -> Iterator[Case]:
         pools = dict.fromkeys("kv", pool) | {"k_scale": "*fp32", "v_scale": "*fp32"}
         constexprs = copied | {"KIND": kind, "SCALED": kind > 0}
         yield _plain(f"prefill/gather/{kind}", gather_kernel, pools, constexprs)
-    sums = dict.fromkeys(("a_lse", "b_lse", "out_lse"), "*fp32")
-    yield _plain("prefill/merge", merge_kernel, sums, heads | {"BLOCK_S": TILE})
+    for element in ("bf16", "fp16"):
+        yield _combine(element, element, element, False)
+    yield _combine("bf16", "bf16", "fp32", True)
+    yield _combine("bf16", "fp32", "fp32", True)
+    yield _combine("bf16", "fp32", "bf16", False)
+
+
+def _combine(parts: str, first: str, out: str, kept: bool) -> Case:
+    """Nothing is told of its arguments: there is one variant for all of them."""
+    constexprs = {"HEAD_DIM": 128, "BLOCK_H": 128, "BLOCK_S": TILE, "KEPT": kept}
+    types = dict.fromkeys("bcd", f"*{parts}:1") | {"a": f"*{first}:1", "out": f"*{out}:1"}
+    types |= dict.fromkeys(("a_lse", "b_lse", "c_lse", "d_lse", "out_lse"), "*fp32:1")
+    types |= dict.fromkeys(constexprs, "constexpr")
+    signature = {name: types.get(name, "i32:1") for name in combine_kernel.arg_names}
+    name = f"prefill/combine/{first} {parts} to {out}"
+    return Case(name, combine_kernel, signature, constexprs)
 
 
 def _plain(name: str, kernel: Any, tensors: dict[str, str], constexprs: dict[str, Any]) -> Case:
     """Of bf16 and int32 tensors beside those that are named."""
-    known = dict.fromkeys(("out", "room", "a", "b"), "*bf16")
+    known = dict.fromkeys(("out", "room"), "*bf16")
     known |= dict.fromkeys(("table", "joins"), "*i32") | tensors
     known |= dict.fromkeys(constexprs, "constexpr")
     signature = {argument: known.get(argument, "i32") for argument in kernel.arg_names}

@@ -10,9 +10,11 @@ from torch import Tensor
 from jackfield.core.api.encoding import KvEncoding, KvScales
 from jackfield.core.api.kernel import AttnBatch, KvLayer, KvLayout, KvSpec, KvTensor, SliceExtent
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
-from jackfield.plugins.kernels.triton.cudnn import find, reference, repeated
+from jackfield.plugins.kernels.triton.attention import TritonAttention
+from jackfield.plugins.kernels.triton.cudnn import reference
 from jackfield.plugins.kernels.triton.dense_prefill import NEVER, DensePrefill, Limits, Split
 from jackfield.plugins.kernels.triton.prefill import TritonPrefill
+from jackfield.plugins.kernels.triton.support import TritonConfig
 
 # The interpreter runs loops over bounds that the device knows.
 pytestmark = [
@@ -22,6 +24,7 @@ pytestmark = [
 
 Make = Callable[..., Any]
 CPU = torch.device("cpu")
+SPEC = KvSpec(32, 8, 128, torch.bfloat16, 16)
 E4M3 = KvEncoding("e4m3", torch.float8_e4m3fn, 448.0)
 E5M2 = KvEncoding("e5m2", torch.float8_e5m2, 57344.0)
 INT8 = KvEncoding("int8", torch.int8, 127.0)
@@ -239,12 +242,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, bool]] = []
+        self.strides: set[tuple[int, ...]] = set()
 
     def __call__(
         self, q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
         assert not k_KLH.isnan().any() and not v_KLH.isnan().any() and not q_NSH.isnan().any()
         self.calls.append((q_NSH.shape[1], k_KLH.shape[1], causal))
+        self.strides.add(q_NSH.stride())
         return reference(q_NSH, k_KLH, v_KLH, causal, scale)
 
 
@@ -270,13 +275,39 @@ def test_the_dense_route(
     calls: list[tuple[int, int, bool]],
 ) -> None:
     recorder = Recorder()
-    paged = _dense(recorder, device, Limits(96, 64, 128))
+    paged = _dense(recorder, device, Limits(96, 64, 128, 128))
     check(make_scene([5, length, 40], [1, count, 30]), paged)
     assert recorder.calls == calls
 
 
+@pytest.mark.parametrize(
+    ("unit", "reach", "keys"),
+    [(128, 256, [256, 128, 64]), (256, 256, [256, 192]), (64, 64, [64] * 7)],
+)
+def test_keys_of_the_past_are_seen_in_few_ranges_of_few_lengths(
+    device: torch.device, make_scene: Make, unit: int, reach: int, keys: list[int]
+) -> None:
+    recorder = Recorder()
+    paged = _dense(recorder, device, Limits(96, 64, unit, reach))
+    check(make_scene([576], [128], heads=(2, 1), dtype=torch.float16), paged)
+    assert recorder.calls == [(128, 128, True), *((128, length, False) for length in keys)]
+
+
+@pytest.mark.parametrize("before", [0, 15, 16, 40])
+def test_rows_in_front_of_the_first_token_change_nothing(
+    device: torch.device, make_scene: Make, before: int
+) -> None:
+    """They are other slices', if there are enough; the library sees no difference."""
+    recorder = Recorder()
+    lens = [before] * (before > 0) + [208]
+    scene = make_scene(lens, [*lens[:-1], 128], heads=(2, 1))
+    check(scene, _dense(recorder, device, Limits(96, 64, 128, 128)))
+    assert recorder.calls == [(128, 128, True), (128, 64, False)]
+    assert recorder.strides == {(64, 5 * 64, 1)}
+
+
 def test_the_dense_route_in_half_precision(device: torch.device, make_scene: Make) -> None:
-    paged = _dense(Recorder(), device, Limits(96, 64, 64))
+    paged = _dense(Recorder(), device, Limits(96, 64, 64, 64))
     check(make_scene([340], [140], dtype=torch.float16, head_dim=80), paged)
 
 
@@ -285,7 +316,7 @@ def test_the_dense_route_is_left_where_it_does_not_pay(
     device: torch.device, make_scene: Make, length: int, count: int
 ) -> None:
     recorder = Recorder()
-    check(make_scene([length], [count]), _dense(recorder, device, Limits(96, 64, 128)))
+    check(make_scene([length], [count]), _dense(recorder, device, Limits(96, 64, 128, 128)))
     assert recorder.calls == []
 
 
@@ -295,7 +326,7 @@ def test_the_dense_route_is_not_for_windows_that_hide_something(
 ) -> None:
     recorder = Recorder()
     scene = make_scene([256], [128], window=window, heads=(2, 1))
-    check(scene, _dense(recorder, device, Limits(96, 64, 128)))
+    check(scene, _dense(recorder, device, Limits(96, 64, 128, 128)))
     assert len(recorder.calls) == calls
 
 
@@ -304,12 +335,31 @@ def test_the_dense_route_reads_encoded_pools(
     device: torch.device, make_scene: Make, encoding: KvEncoding
 ) -> None:
     scene = make_scene([192], [128], encoding=encoding, head_dim=80)
-    paged = _dense(Recorder(), device, Limits(96, 64, 128))
+    paged = _dense(Recorder(), device, Limits(96, 64, 128, 128))
     check_encoded(scene, paged, _scales(encoding != E5M2))
 
 
+def test_prompts_had_better_be_cut_at_whole_steps() -> None:
+    dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192, 24_576))
+    assert dense.alignment(SPEC, CPU) == 1024
+    assert dense.alignment(SPEC._replace(window=4096), CPU) == 1
+    assert DensePrefill(Recorder(), Limits(0, 1024, 8192, 8192)).alignment(SPEC, CPU) == 1
+
+
+@pytest.mark.parametrize(("capability", "dtype", "served"), [
+    ((9, 0), torch.bfloat16, True), ((9, 0), torch.float32, False), ((8, 0), torch.float16, False),
+])  # fmt: skip
+def test_the_layout_tells_where_prompts_had_better_be_cut(
+    capability: tuple[int, int], dtype: torch.dtype, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    layout = TritonAttention(TritonConfig()).layout(SPEC._replace(dtype=dtype))
+    assert layout.prompt_alignment % 256 == 0 if served else layout.prompt_alignment == 1
+
+
 def test_a_split_is_made_of_whole_steps() -> None:
-    dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192))
+    dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192, 24_576))
     split = dense.split(SliceExtent(10, 10 + 8192, 24_577 + 8192), 16, 128, torch.bfloat16, CPU)
     assert split == Split(8191, 24_577, 24_576)
     assert split.end % 1024 == 0
@@ -327,35 +377,6 @@ def test_a_split_is_made_of_whole_steps() -> None:
     ],
 )
 def test_a_split_is_worth_the_calls(tokens: int, length: int, heads: int, served: bool) -> None:
-    dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192, 640))
+    dense = DensePrefill(Recorder(), Limits(2048, 1024, 8192, 24_576, 640))
     split = dense.split(SliceExtent(0, tokens, length), heads, 128, torch.bfloat16, CPU)
     assert (split is not None) == served
-
-
-def _wrong(
-    q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    return reference(q_NSH, k_KLH, v_KLH, False, scale)
-
-
-def _raises(
-    q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    raise RuntimeError("no engine\nsecond line")
-
-
-def test_a_trial_takes_the_first_way_that_is_right() -> None:
-    notes: list[str] = []
-    ways = {"wrong": _wrong, "refusing": _raises, "right": reference, "late": repeated}
-    assert find(4, 2, 32, torch.float16, CPU, notes, ways) is reference
-    assert len(notes) == 2
-    assert "wrong heads" in notes[0] and "causal: the result is off by" in notes[0]
-    assert notes[1].endswith("causal: no engine")
-
-
-def test_a_trial_that_finds_nothing_says_who_serves() -> None:
-    notes: list[str] = []
-    assert find(4, 2, 32, torch.float16, CPU, notes, {"refusing": _raises}) is None
-    assert "long prompts go to the Triton kernel" in notes[-1]
-    assert find(4, 2, 32, torch.float32, CPU, notes) is None
-    assert "float16 and bfloat16 only" in notes[-1]
