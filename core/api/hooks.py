@@ -74,7 +74,8 @@ class SchedulerHooks:
         that are being admitted.
 
         Fold: the smallest number per request. Decodes are never listed. At least one request
-        keeps one position. Budget: 15 us.
+        keeps one position. A prompt gets just what it is limited to; only where the step has room
+        for less, the core ends its part where that suits the kernel. Budget: 15 us.
         """
         raise NotImplementedError
 

@@ -10,6 +10,7 @@ V vocabulary.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
@@ -48,21 +49,19 @@ class KvLayout(NamedTuple):
     """The tensors that hold one layer's blocks.
 
     tile: positions that the kernel reads at once; blocks must be a multiple of it.
+    prompt_alignment: positions; where a step has no room for all of a prompt, the kernel is fastest
+    if the part ends at a multiple of it. Done where that costs at most 1/8 of the part and no
+    policy says otherwise: slices may still begin and end anywhere.
     """
 
     tensors: tuple[KvTensor, ...]
     tile: int = 1
+    prompt_alignment: int = 1
 
     @property
     def bytes_per_block(self) -> int:
         """Bytes of one block of one layer."""
-        total = 0
-        for tensor in self.tensors:
-            count = tensor.dtype.itemsize
-            for size in tensor.shape:
-                count *= size
-            total += count
-        return total
+        return sum(tensor.dtype.itemsize * prod(tensor.shape) for tensor in self.tensors)
 
 
 class KvLayer(NamedTuple):
@@ -389,7 +388,9 @@ class KernelPlugin:
         """None, or a context in which steps of all kinds are run once, on a GPU, before any other.
 
         Nothing that is computed in it is used, so launches may be left out. A plugin can note there
-        what its kernels need compiled, and have it compiled at the end, side by side.
+        what its kernels need compiled, and have it compiled side by side until the end. Others'
+        operations run on what is there then: a step's inputs are within bounds, all else may be
+        garbage. An operation that raises ends the steps, but not the start.
         """
         return None
 

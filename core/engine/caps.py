@@ -10,6 +10,8 @@ from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 
 UNLIMITED = 2**31
+KEPT = 7, 8
+"""Of a chunk of a prompt: the least that may be left of it, for its end to be at a good place."""
 
 
 class Caps(NamedTuple):
@@ -40,6 +42,10 @@ class Caps(NamedTuple):
         fewest = min(self.tokens, self.prefill_tokens)
         return fewest < limits.max_tokens or self.seqs < limits.max_seqs
 
+    def full(self, planner: Planner) -> Code:
+        """Why a step has no more positions."""
+        return Code.STEP_LIMITED if self.are_tighter(planner) else Code.STEP_FULL
+
     def fits(self, planner: Planner, request: Request, needed: int = 0) -> bool:
         """Whether there are blocks for an admission, `needed` others left aside."""
         reserve = self.reserve_blocks if planner.running else 0
@@ -56,39 +62,76 @@ class Caps(NamedTuple):
 
 @dataclass(slots=True)
 class Room:
-    """What is left of the step for prompts: positions and sequences."""
+    """What is left of the step for prompts: positions and sequences.
+
+    alignment: of the ends of chunks. is_cut: a prompt has got less than it wanted; what the place
+    of its end leaves is for those that want no more. A part of another prompt would only be a
+    small one, end at a place that is not good, and come again in the next step.
+    """
 
     tokens: int
     seqs: int
+    alignment: int = 1
+    is_cut: bool = False
 
     @staticmethod
     def of(planner: Planner, caps: Caps) -> "Room":
         """After the decodes were granted."""
         used = planner.limits.max_tokens - planner.tokens_left
         tokens = min(caps.tokens - used, caps.prefill_tokens, planner.tokens_left)
-        return Room(max(tokens, 0), max(caps.seqs - used, 0))
+        alignment = planner.limits.prompt_alignment
+        return Room(max(tokens, 0), max(caps.seqs - used, 0), alignment)
 
     def after(self, prompts: Sequence[Request], limits: dict[int, int]) -> "Room":
         """What is left when these prompts get what they need, or what they are limited to."""
-        needs = [min(one.need, limits.get(one.handle, UNLIMITED)) for one in prompts]
-        return Room(max(self.tokens - sum(needs), 0), max(self.seqs - len(prompts), 0))
+        left = Room(self.tokens, max(self.seqs - len(prompts), 0), self.alignment, self.is_cut)
+        for one in prompts:
+            left.promise(one, min(one.need, limits.get(one.handle, UNLIMITED)))
+        return left
+
+    def promise(self, request: Request, wanted: int) -> None:
+        """Keep its chunk for a prompt."""
+        self.take(self.chunk(request, wanted), wanted)
+
+    def chunk(self, request: Request, wanted: int) -> int:
+        """How many of its next positions a prompt gets. wanted: what it needs, or what policies
+        limit it to; only where the step has less than that, the end's place is looked at."""
+        if wanted <= self.tokens:
+            return wanted
+        return 0 if self.is_cut else _aligned(request.computed, self.tokens, self.alignment)
+
+    def take(self, length: int, wanted: int) -> None:
+        """A prompt that wanted so much has got that chunk."""
+        self.tokens -= length
+        self.is_cut = self.is_cut or length < wanted
+
+    def serves(self, planner: Planner, request: Request) -> bool:
+        """Whether who waits can use what is left."""
+        return not self.is_cut or request.total - planner.cached_tokens(request) <= self.tokens
 
 
 def admission_limit(
-    planner: Planner, caps: Caps, left: Room, tokens: int, admitted: int, seats: int = 0
+    planner: Planner, caps: Caps, left: Room, admitted: int, seats: int = 0
 ) -> Code | None:
     """Why nobody more can be admitted in this step; None = somebody can.
 
-    left: what prompts before them leave, `tokens` of which are not promised yet. admitted: in
-    this round, `seats` before it.
+    left: what prompts before them leave, without what they are promised. admitted: in this round,
+    `seats` before it.
     """
     if not planner.seats_left:
         return Code.NO_SEAT
-    if tokens <= 0 or admitted >= left.seqs:
-        return Code.STEP_LIMITED if caps.are_tighter(planner) else Code.STEP_FULL
+    if left.tokens <= 0 or admitted >= left.seqs:
+        return caps.full(planner)
     if admitted + seats >= caps.new_seqs:
         return Code.ADMISSIONS_LIMITED
     return None
+
+
+def _aligned(start: int, length: int, alignment: int) -> int:
+    """A chunk whose end is a multiple, if most of it is left; else as it is."""
+    shorter = (start + length) // alignment * alignment - start
+    kept, of = KEPT
+    return shorter if shorter > 0 and of * shorter >= kept * length else length
 
 
 def _at_most(limit: int | None, maximum: int) -> int:

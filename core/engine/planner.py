@@ -15,11 +15,15 @@ from jackfield.core.kv.transfers import BlockCopy
 
 
 class Limits(NamedTuple):
-    """What a step may hold at most: positions, sequences; and the longest sequence."""
+    """What a step may hold at most: positions, sequences; and the longest sequence.
+
+    prompt_alignment: positions; where the step cuts a prompt it had better be at a multiple of it.
+    """
 
     max_tokens: int
     max_seqs: int
     max_model_len: int
+    prompt_alignment: int = 1
 
 
 class Chunk(NamedTuple):

@@ -212,14 +212,17 @@ class Scheduler:
     ) -> list[Request]:
         admitted: list[Request] = []
         computing = Computing(prompts)
-        tokens, seats = left.tokens, len(outcome.admitted)
+        rest, seats = left.after((), {}), len(outcome.admitted)
         while self._tree:
-            outcome.waits = admission_limit(self._planner, caps, left, tokens, len(admitted), seats)
+            outcome.waits = admission_limit(self._planner, caps, rest, len(admitted), seats)
             if outcome.waits is not None:
                 break
             request, by = self._next(now, advised)
             if request is None:
                 outcome.waits = Code.HELD_BACK
+                break
+            if not rest.serves(self._planner, request):
+                outcome.waits = caps.full(self._planner)
                 break
             outcome.waits = self._shortage(caps, request)
             if outcome.waits is not None:
@@ -235,7 +238,7 @@ class Scheduler:
             self._take(request, by, outcome)
             admitted.append(request)
             computing.add(request)
-            tokens -= request.need
+            rest.promise(request, request.need)
         return admitted
 
     def _shortage(self, caps: Caps, request: Request) -> Code | None:
@@ -319,7 +322,8 @@ class Scheduler:
     ) -> None:
         partial = 0
         for request in prompts[: room.seqs]:
-            length = min(request.need, room.tokens, limits.get(request.handle, UNLIMITED))
+            wanted = min(request.need, limits.get(request.handle, UNLIMITED))
+            length = room.chunk(request, wanted)
             if length <= 0:
                 continue
             if length < request.need:
@@ -328,7 +332,7 @@ class Scheduler:
                     continue
             outcome.recomputed += request.again(length)
             self._planner.grant(request, length)
-            room.tokens -= length
+            room.take(length, wanted)
 
     def _awaits_load(self, outcome: Outcome) -> bool:
         return outcome.waits is Code.OTHERS_LOAD and not self._planner.running

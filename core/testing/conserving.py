@@ -36,7 +36,8 @@ class Conserving(Inspector):
             return
         spare = planner.limits.max_tokens - plan.num_tokens
         blocks = self._free - sum(len(update.blocks) for update in plan.blocks)
-        if spare <= 0 or self._somebody_lost_its_seat():
+        # A chunk may end a little earlier, for the place of its end.
+        if spare < planner.limits.prompt_alignment or self._somebody_lost_its_seat():
             return
         if blocks > 0:
             self._check_running(watch, plan, spare)

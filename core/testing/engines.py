@@ -50,6 +50,12 @@ class Sizes:
     park_timeout: float = 600.0
     class_idle_seconds: float = 600.0
     max_classes: int = 10_000
+    prompt_alignment: int = 1
+
+    @property
+    def limits(self) -> Limits:
+        """As the engine takes them."""
+        return Limits(self.max_tokens, self.max_seqs, self.max_model_len, self.prompt_alignment)
 
 
 def context_for(sizes: Sizes, clock: Clock, services: Services | None = None) -> PolicyContext:
@@ -58,8 +64,8 @@ def context_for(sizes: Sizes, clock: Clock, services: Services | None = None) ->
     services: those of the engine, handed to `make_engine` too; without them nothing is cached,
     nothing is asked again, and nothing is predicted.
     """
-    limits = Limits(sizes.max_tokens, sizes.max_seqs, sizes.max_model_len)
-    return (services or Services()).context(random.Random(0), clock, limits, sizes.block_size)
+    make = (services or Services()).context
+    return make(random.Random(0), clock, sizes.limits, sizes.block_size)
 
 
 def make_engine(
@@ -98,7 +104,7 @@ def make_engine(
             if hasattr(plugin, hook):
                 hooks[hook].append(Advisor(name, getattr(plugin, hook), shared))
     settings = EngineSettings(
-        Limits(sizes.max_tokens, sizes.max_seqs, sizes.max_model_len),
+        sizes.limits,
         vocab_size=VOCAB,
         eos_ids=eos_ids,
         overlap=sizes.overlap,

@@ -54,10 +54,10 @@ class TritonAttention:
         dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
         shape = (spec.num_kv_heads, spec.block_size, spec.head_dim)
         tensors = (KvTensor("k", shape, dtype), KvTensor("v", shape, dtype))
-        return KvLayout(tensors, SMALLEST_BLOCK)
+        return KvLayout(tensors, SMALLEST_BLOCK, self._prefill.alignment(spec, _device()))
 
     def workspace(self, limits: BatchLimits) -> int:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = _device()
         processors = num_processors(device, INTERPRETED)
         specs = set(self._specs)
         prefill = (self._prefill.workspace(spec, limits, device) for spec in specs)
@@ -80,6 +80,10 @@ class TritonAttention:
         if step.prefill is not None:
             self._prefill.forward(q_TNH, layer, step.prefill, out_TNH)
         return out_TNH
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _shape_reasons(spec: KvSpec) -> list[str]:
