@@ -8,13 +8,15 @@ with filters or common beginnings when their size first comes, which takes tens 
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from jackfield.core.engine.batch import Batch, Rows
+from jackfield.core.engine.capture_streams import CaptureStreams
 from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
 from jackfield.core.engine.packing import Packing
 from jackfield.core.engine.token_ring import NOBODYS, TokenRing
@@ -71,6 +73,8 @@ def padded_sizes(most: int) -> list[int]:
 class DecodeGraphs:
     """Captures and replays. All calls come from the thread that runs the model."""
 
+    streams: ClassVar = CaptureStreams(torch.cuda.Stream)
+
     def __init__(
         self,
         inputs: DeviceInputs,
@@ -85,10 +89,11 @@ class DecodeGraphs:
         self._max_len = max_len
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._side: torch.cuda.Stream | None = None
         self.ring = TokenRing(sizes[-1], device)
         self._logits_RV: Tensor | None = None
         self._graphs: dict[Variant, Captured | None] = {}
+        self._begun: list[torch.cuda.CUDAGraph] = []
 
     def fits(self, num_slices: int) -> bool:
         """Whether there is a size for so many decodes."""
@@ -121,6 +126,22 @@ class DecodeGraphs:
         found.graph.replay()
         return slot
 
+    def close(self) -> None:
+        """Destroy the graphs, and leave the stream to the next engine. Nothing is run afterwards.
+
+        All at once: with any of them, scratch memory may go that the others hold the address of.
+        """
+        with suppress(RuntimeError):  # a device that is broken has shown that before
+            torch.cuda.current_stream(self._device).synchronize()
+        self._graphs.clear()
+        for graph in self._begun:
+            graph.reset()
+        self._begun.clear()
+        self._logits_RV = None
+        if self._side is not None:
+            self.streams.give_back(self._side, self._device)
+            self._side = None
+
     def _captured(self, variant: Variant) -> Captured | None:
         if variant not in self._graphs:
             try:
@@ -143,13 +164,15 @@ class DecodeGraphs:
         news = torch.empty(packing.size, dtype=torch.uint8, device=self._device)
         self._inputs.fill(news, packing, nothing)
         views = views_of(nothing, packing.views(news), shape)
+        side = self._side = self._side or self.streams.lend(self._device)
         graph = torch.cuda.CUDAGraph()
+        self._begun.append(graph)  # whether or not it succeeds: it must last as long as the others
         current = torch.cuda.current_stream(self._device)
-        self._side.wait_stream(current)
-        with torch.cuda.stream(self._side):
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
             # Once without capturing: kernels are compiled and libraries make their handles.
             self._compute_once(views, shape, variant)
-            self._side.synchronize()
+            side.synchronize()
             # Not by `torch.cuda.graph`, which collects garbage each time. Threads that copy blocks
             # to and from tiers go on meanwhile.
             graph.capture_begin(self._pool, capture_error_mode="thread_local")
@@ -157,7 +180,7 @@ class DecodeGraphs:
                 rows, logits_RV = self._compute_once(views, shape, variant)
             finally:
                 graph.capture_end()
-        current.wait_stream(self._side)
+        current.wait_stream(side)
         log.debug("captured %s", variant)
         return Captured(variant.size, graph, news, packing, rows, logits_RV)
 

@@ -16,7 +16,6 @@ from jackfield.core.api import (
     Model,
     Operations,
     SampleBatch,
-    SharedPrefixes,
 )
 from jackfield.core.engine.attend import StepAttention
 from jackfield.core.engine.batch import Batch, Columns, Rows, StepInputs
@@ -26,7 +25,7 @@ from jackfield.core.engine.graphs import DecodeGraphs, Outputs, padded_sizes
 from jackfield.core.engine.host_inputs import HostInputs
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.prompt_scores import Piece, PromptScores, read
-from jackfield.core.engine.sampling import Drawn, Sampler
+from jackfield.core.engine.sampling import EDITED, Drawn, Sampler
 from jackfield.core.engine.seat_tables import SeatTables
 from jackfield.core.engine.steps import Late, Slice, StepPlan, StepResult, TokenScore
 from jackfield.core.kv.copier import BlockCopier
@@ -108,6 +107,12 @@ class Runner:
             with torch.inference_mode():
                 self._graphs.warm_up(samples=self._captures_sampling)
 
+    def close(self) -> None:
+        """Give up what does not go with the tensors. No step comes afterwards."""
+        if self._graphs is not None:
+            self._graphs.close()
+            self._graphs = None
+
     def forward(self, plan: StepPlan) -> Ticket:
         """Compute the step up to its logits, and its tokens, too, where one graph holds both."""
         if plan.copies:
@@ -144,16 +149,22 @@ class Runner:
             ticket.pieces = self._score_prompts(plan, hidden_TD)
         return ticket
 
-    def rehearse(self, plan: StepPlan, shared: SharedPrefixes | None = None) -> None:
+    def rehearse(self, plan: StepPlan, *, grouped: bool = True) -> None:
         """Run the operations of a step, as far as it goes without what they compute: nothing is
-        fed to the next step, and nothing comes back. shared: of decodes, in place of none."""
+        fed to the next step, and nothing comes back. Tokens are drawn as the model gives its
+        logits, and as they are once they were edited. grouped: whether decodes may share
+        beginnings."""
         self._seat(plan)
         batch = self._inputs.build(plan)
-        if shared is not None:
-            batch = batch._replace(attention=batch.attention._replace(shared=shared))
-        logits_RV = self._logits(self._hidden(batch), batch.rows)
+        if not grouped:
+            batch = batch._replace(attention=batch.attention._replace(shared=None))
+        hidden_TD = self._hidden(batch)
+        self._score_prompts(plan, hidden_TD)
+        logits_RV = self._logits(hidden_TD, batch.rows)
         if batch.rows is not None and logits_RV is not None:
             self._sampler.draw(logits_RV, batch.rows.batch)
+            if logits_RV.dtype != EDITED:
+                self._sampler.draw(logits_RV.to(EDITED), batch.rows.batch)
 
     def logits(self, plan: StepPlan) -> Tensor:
         """Of every position of the step, `[T, V]` in float32. Nothing is sampled."""

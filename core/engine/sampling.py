@@ -14,6 +14,9 @@ from jackfield.core.engine.edits import MASKED, Edits
 from jackfield.core.engine.scoring import Scores, score
 from jackfield.core.engine.steps import Join, Late, Slice
 
+EDITED = torch.float32
+"""The type of logits that are edited."""
+
 
 class Scored(NamedTuple):
     """Scores, and the rows of the step that they are of."""
@@ -89,7 +92,7 @@ class Sampler:
         seats = [part.seat for part in slices]
         wanted = [row for row, seat in enumerate(seats) if seat in self._tops]
         raw_RV = logits_RV[wanted].clone() if wanted else None
-        logits_RV = logits_RV.float() if self._edits or late else logits_RV
+        logits_RV = logits_RV.to(EDITED) if self._edits or late else logits_RV
         barred = self._edit(logits_RV, slices, sampled, late)
         tokens_R = self.draw(logits_RV, batch)
         plain_R = torch.where(tokens_R < 0, -1 - tokens_R, tokens_R)

@@ -32,6 +32,7 @@ from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
+from jackfield.core.executors.prompt_alignment import prompt_alignment
 from jackfield.core.executors.single import SingleDevice
 from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
 from jackfield.core.executors.warm_up import rehearse, warm_up
@@ -108,11 +109,13 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     attention = table.operations.attention
     layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
     block_bytes = bytes_per_block(spec.groups, layouts)
-    limits = limits_for(config, spec, order.device)
     check_tiles(table.owners[ATTENTION], layouts, order.block_size)
+    alignment = prompt_alignment(table.owners[ATTENTION], layouts)
+    limits = limits_for(config, spec, order.device)._replace(prompt_alignment=alignment)
     fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
     eager = uncapturable(table, limits.max_seqs, limits.max_model_len)
+    eager = eager if config.engine.graphs else frozenset(table.owners)
 
     def loaded_with(num_blocks: int) -> LoadedModel:
         layers = allocate(
@@ -137,14 +140,19 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
         executor, table, limits, num_blocks, num_blocks * block_bytes,
         block_bytes // order.block_size, fixed.origin,
         encoding_identity(kv_specs, fixed.by_layer),
-        (*fixed.notices, *graph_notices(table, eager, order.device)), tiers.specs,
+        (*fixed.notices, *graph_notices(table, eager, order.device, config.engine.graphs)),
+        tiers.specs,
     )  # fmt: skip
 
 
-def graph_notices(table: Table, eager: frozenset[str], device: torch.device) -> tuple[str, ...]:
+def graph_notices(
+    table: Table, eager: frozenset[str], device: torch.device, wanted: bool = True
+) -> tuple[str, ...]:
     """Why steps of decodes are not, or not wholly, launched as CUDA graphs."""
     if device.type != "cuda" or not eager:
         return ()
+    if not wanted:
+        return ("no step is launched as a CUDA graph, because engine.graphs is off",)
     names = ", ".join(f"{name} of {table.owners.get(name, 'nobody')}" for name in sorted(eager))
     what = "sampling is not part of" if eager == {SAMPLE} else "no step is launched as"
     return (f"{what} a CUDA graph, because these operations cannot be captured: {names}",)

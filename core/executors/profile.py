@@ -1,6 +1,7 @@
 """One run of the largest steps, before the pool is sized: how much memory they take."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Protocol
 
 import torch
@@ -73,7 +74,7 @@ def _run(
     loaded: LoadedModel, limits: Limits, block_size: int, num_blocks: int, device: torch.device
 ) -> None:
     runner = Runner(loaded, limits, block_size, device)
-    with torch.inference_mode():
+    with torch.inference_mode(), closing(runner):
         for plan in largest_steps(limits, block_size, num_blocks):
             ticket = runner.forward(plan)
             runner.sample(ticket, {})

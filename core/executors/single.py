@@ -67,4 +67,5 @@ class SingleDevice:
         """Stop the tiers, drop the model and the pool."""
         self._transfers.close()
         self._transfers = NoTransfers()  # it holds the pool, too
+        self._runner.close()
         del self._runner

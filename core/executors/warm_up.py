@@ -3,40 +3,48 @@
 Their content means nothing. It goes to blocks that nobody has yet.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import cycle, islice
+from typing import Any
 
 import torch
 
-from jackfield.core.api import KernelPlugin, SamplingParams, SharedPrefixes
+from jackfield.core.api import KernelPlugin, SamplingParams, SeatState, StepNews, StepTensors
+from jackfield.core.engine.device_inputs import MakeInputs
 from jackfield.core.engine.graphs import padded_sizes
 from jackfield.core.engine.planner import Limits
+from jackfield.core.engine.prompt_scores import SCORE_ROWS
 from jackfield.core.engine.runner import LoadedModel, Runner
 from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
 
+log = logging.getLogger("jackfield.engine")
+
 Part = tuple[int, int]
 """Where a slice of a prompt starts, and its length."""
+LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Of prompts: kernels tell these apart, or some of them."""
+PASTS = (0, 3000)
+"""Of prompts of these lengths."""
 PROMPTS: Sequence[Sequence[Part]] = (
-    [(0, 5)],
-    [(0, 40)],
-    [(0, 300)],
-    [(1024, 4)],
-    [(1024, 40)],
-    [(3000, 300)],
+    *([(past, length)] for length in LENGTHS for past in PASTS),
     [(0, 16)] * 64,
     [(0, 100)] * 16,
     [(0, 4096)],
-    [(2048, 4096)],
+    [(2051, 4099)],
     [(0, 8192)],
-    [(24_000, 8192)],
+    [(24_003, 8189)],
+    [(60_003, 4093)],
 )
 """Few and many, short and long ones, with and without a past: kernels tell these apart."""
 MIXED: Sequence[tuple[int, Part]] = ((2, (0, 5)), (40, (0, 100)), (40, (1024, 40)))
 """Decodes, and a part of a prompt beside them."""
 SOME = SamplingParams(temperature=0.7)
 FILTERED = SamplingParams(temperature=0.7, top_p=0.9, top_k=20)
+GREEDY = SamplingParams(temperature=0.0)
+SCORED = SamplingParams(temperature=0.7, prompt_logprobs=0)
 
 
 def warm_up(
@@ -63,45 +71,76 @@ def rehearse(
 ) -> None:
     """Let plugins that want to see what steps launch before anything is launched see it.
 
-    loaded: with a small pool.
+    loaded: with a small pool. Nobody depends on it, so what fails in a step only ends it.
     """
     contexts = [context for context in (one.rehearsal() for one in kernels) if context is not None]
     if not contexts:
         return
-    # Inputs come from the host, since what the device makes is not there.
-    plain = loaded._replace(operations=replace(loaded.operations, step_inputs=None))
-    runner = Runner(plain, limits, block_size, device)
+    make = loaded.operations.step_inputs
+    if make is not None:
+        bounded: Any = _WithinBounds(make)
+        loaded = loaded._replace(operations=replace(loaded.operations, step_inputs=bounded))
+    runner = Runner(loaded, limits, block_size, device)
     num_blocks = len(next(iter(loaded.layers[0].tensors.values())))
-    with torch.inference_mode(), ExitStack() as stack:
+    with torch.inference_mode(), closing(runner), ExitStack() as stack:
         for context in contexts:
             stack.enter_context(context)
-        for plan in rehearsed_decodes(limits, block_size, num_blocks):
-            runner.rehearse(plan)
-            runner.rehearse(plan, _nothing_shared(plan, device))
-        for plan in warm_up_steps(limits, block_size, num_blocks):
-            runner.rehearse(plan)
+        try:
+            for plan, grouped in rehearsed_steps(limits, block_size, num_blocks):
+                runner.rehearse(plan, grouped=grouped)
+        except Exception as error:
+            told = "kernels are compiled when they are first needed, since rehearsing failed: %s"
+            log.warning(told, error, exc_info=True)
+
+
+class _WithinBounds:
+    """Where launches are left out, a step's inputs are whatever lay in their memory. Nothing may
+    read past the end of anything for that, so they become what everybody can read."""
+
+    def __init__(self, make: MakeInputs) -> None:
+        self._make = make
+
+    def __call__(
+        self, news: StepNews, state: SeatState, block_size: int, into: StepTensors
+    ) -> None:
+        self._make(news, state, block_size, into)
+        for tensor in (into.ids_T, into.positions_T, into.slots_T, into.block_tables_SB):
+            tensor.zero_()
+        torch.add(news.starts_S, news.lengths_S, out=into.lens_S)
+
+
+def rehearsed_steps(
+    limits: Limits, block_size: int, num_blocks: int
+) -> Iterator[tuple[StepPlan, bool]]:
+    """Steps, and whether their decodes may share beginnings. What takes longest to compile comes
+    first."""
+    for plan in rehearsed_decodes(limits, block_size, num_blocks):
+        yield plan, False
+        yield plan, True
+    for plan in warm_up_steps(limits, block_size, num_blocks):
+        yield plan, True
 
 
 def rehearsed_decodes(limits: Limits, block_size: int, num_blocks: int) -> list[StepPlan]:
-    """Decodes of sizes that kernels tell apart, without filters and with them."""
+    """Decodes of sizes that kernels tell apart, filtered, greedy and plain."""
     maker = _Maker(limits, block_size, num_blocks)
     powers = [size for size in padded_sizes(limits.max_seqs) if size & (size - 1) == 0]
     sizes = sorted({*powers, limits.max_seqs})
-    plans = [maker.decodes(size, SOME) for size in sizes]
-    return plans + [maker.decodes(size, FILTERED) for size in {sizes[0], sizes[-1]}]
-
-
-def _nothing_shared(plan: StepPlan, device: torch.device) -> SharedPrefixes:
-    order_S = torch.arange(len(plan.slices), dtype=torch.int32, device=device)
-    zeros_S = torch.zeros_like(order_S)
-    return SharedPrefixes(order_S, zeros_S, zeros_S + 1, zeros_S)
+    plans = [maker.decodes(size, FILTERED) for size in sorted({sizes[0], sizes[-1]})]
+    plans.append(maker.decodes(sizes[0], GREEDY))
+    return plans + [maker.decodes(size, SOME) for size in sizes]
 
 
 def warm_up_steps(limits: Limits, block_size: int, num_blocks: int) -> list[StepPlan]:
-    """As far as the limits allow them."""
+    """As far as the limits allow them; none that is the same as another within them."""
     maker = _Maker(limits, block_size, num_blocks)
     plans = [maker.plan(0, parts) for parts in PROMPTS]
-    return plans + [maker.plan(decodes, [part]) for decodes, part in MIXED]
+    plans += [maker.plan(decodes, [part]) for decodes, part in MIXED]
+    return list({_shape(plan): plan for plan in plans}.values())
+
+
+def _shape(plan: StepPlan) -> tuple[int, tuple[Part, ...]]:
+    return plan.num_decodes, tuple((part.start, part.length) for part in plan.slices)
 
 
 class _Maker:
@@ -112,7 +151,8 @@ class _Maker:
         self._number = 0
 
     def plan(self, decodes: int, parts: Sequence[Part]) -> StepPlan:
-        """Decodes on the first seats, the parts on those behind them."""
+        """Decodes on the first seats, the parts on those behind them. A short part at a prompt's
+        beginning has its own tokens scored."""
         limits = self._limits
         plan = StepPlan(self._number)
         self._number += 1
@@ -124,7 +164,8 @@ class _Maker:
             length = min(length, left, limits.max_model_len)
             if seat < limits.max_seqs and length > 0:
                 start = min(start, limits.max_model_len - length)
-                plan.slices.append(Slice(seat, seat, start, length, [0] * length, 1, False))
+                scores = start == 0 and len(parts) == 1 and length <= SCORE_ROWS
+                plan.slices.append(Slice(seat, seat, start, length, [0] * length, 1, scores))
                 left -= length
         return self._seated(plan, SOME)
 
@@ -138,7 +179,12 @@ class _Maker:
         return self._seated(plan, params)
 
     def _seated(self, plan: StepPlan, params: SamplingParams) -> StepPlan:
-        seats = range(len(plan.slices))
-        plan.joins = [Join(seat, seat, params, 0, (0,), (), frozenset(), ()) for seat in seats]
-        plan.blocks = [BlockUpdate(seat, 0, self._blocks) for seat in seats]
+        plan.joins = [_join(part, SCORED if part.scores else params) for part in plan.slices]
+        plan.blocks = [BlockUpdate(part.seat, 0, self._blocks) for part in plan.slices]
         return plan
+
+
+def _join(part: Slice, params: SamplingParams) -> Join:
+    """Whose prompt reaches beyond the part if it is scored."""
+    prompt = (0,) * (part.length + 1 if part.scores else 1)
+    return Join(part.seat, part.handle, params, 0, prompt, (), frozenset(), ())

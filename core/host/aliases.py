@@ -17,7 +17,7 @@ generation_config | the key of `model` (`model` itself: `model.name`) |
 | tensor_parallel_size, pipeline_parallel_size | 1 |
 | trust_remote_code | False: no code of a model is ever run |
 | enable_chunked_prefill | True: prompts are always cut when they must be |
-| enforce_eager | True or False: no graph is captured either way |
+| enforce_eager | the opposite of `engine.graphs` |
 | disable_log_stats | True or False: statistics are not written to the log either way |
 """
 
@@ -53,6 +53,10 @@ PLAIN: Mapping[str, Key] = {
 }
 
 
+NEGATED: Mapping[str, Key] = {"enforce_eager": ("engine", "graphs")}
+"""Aliases of True or False that mean the opposite of a key."""
+
+
 class Fixed(NamedTuple):
     """An alias that may only say what is the case; `otherwise` is what to tell who says more."""
 
@@ -71,14 +75,13 @@ FIXED: Mapping[str, Fixed] = {
     "enable_chunked_prefill": Fixed(
         (True,), "prompts are always computed in parts when they must be; leave it at True"
     ),
-    "enforce_eager": Fixed((True, False), "it should be True or False"),
     "disable_log_stats": Fixed((True, False), "it should be True or False"),
 }
 
 
 def alias_names() -> list[str]:
     """Every alias."""
-    return [*PLAIN, *STACK_ALIASES, *FIXED]
+    return [*PLAIN, *NEGATED, *STACK_ALIASES, *FIXED]
 
 
 def apply_aliases(flags: Mapping[str, Any], below: Mapping[Key, Given]) -> dict[Key, Given]:
@@ -97,6 +100,8 @@ def apply_aliases(flags: Mapping[str, Any], below: Mapping[Key, Given]) -> dict[
         if name in PLAIN:
             plain = os.fspath(value) if isinstance(value, os.PathLike) else value
             _put(values, PLAIN[name], Given(plain, _flag(name)))
+        elif name in NEGATED:
+            _put(values, NEGATED[name], Given(_opposite(name, value), _flag(name)))
         elif name in STACK_ALIASES:
             _edit(values, written, name, STACK_ALIASES[name](value))
         else:
@@ -123,6 +128,12 @@ def _dotted_key(name: str) -> Key:
     if key[0] not in SECTIONS or not 2 <= len(key) <= length or not all(key):
         raise ConfigError(f"unknown flag {name!r}. {nearest(name, [*core_keys(), *alias_names()])}")
     return key
+
+
+def _opposite(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}: it should be True or False")
+    return not value
 
 
 def _check_fixed(name: str, value: Any) -> None:

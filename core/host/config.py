@@ -81,7 +81,8 @@ class ModelConfig(Section):
 class EngineConfig(Section):
     """How the loop runs.
 
-    overlap: steps in flight; None = the executor's default. starvation_share: of admissions that
+    overlap: steps in flight; None = the executor's default. graphs: whether steps of decodes may be
+    launched as CUDA graphs. starvation_share: of admissions that
     go to the oldest; 0 = off. fault_limit: faults after which a plugin is off. hook_budget:
     seconds after which a call counts as a fault. park_timeout: seconds that a request may wait
     outside the queue, or be held back in it. decision_log: entries. class_idle_seconds: how long
@@ -94,6 +95,7 @@ class EngineConfig(Section):
     max_num_seqs: int = Field(256, ge=1)
     max_num_batched_tokens: int | None = Field(None, ge=1)
     overlap: int | None = Field(None, ge=0, le=2)
+    graphs: bool = True
     starvation_share: Share = 0.01
     fault_limit: int = Field(3, ge=1)
     hook_budget: float = Field(0.1, gt=0)

@@ -222,17 +222,38 @@ def test_no_copy_is_stale_in_many_rounds(
 
 
 def test_nothing_is_left_on_the_card(tmp_path: Path) -> None:
-    """Once it is closed, although somebody still holds the engine."""
-    start(tmp_path, GpuStack()).close()  # libraries keep what their first use needs
+    """Once it is closed, although somebody still holds the engine, and even if others still run.
+
+    What libraries keep for each stream that they were called on is kept by the process: as much as
+    the first engine needed, for as many as lived at the same time.
+    """
+    start(tmp_path, GpuStack()).close()
     gc.collect()
     before = torch.cuda.memory_allocated()
-    llm = start(tmp_path, GpuStack("radix", "host", TIGHT))
-    assert torch.cuda.memory_allocated() > before
-    ask(llm, prompts(), GREEDY)
-    assert llm.assembly.engine.cache_metrics.stored["host"] > 0
-    llm.close()
-    gc.collect()
-    assert torch.cuda.memory_allocated() == before
+    for stack in (GpuStack("radix", "host", TIGHT), GpuStack(), GpuStack("prefix", chunk=512)):
+        llm = start(tmp_path, stack)
+        assert torch.cuda.memory_allocated() > before
+        ask(llm, prompts(), GREEDY)
+        assert stack.tiers == "device" or llm.assembly.engine.cache_metrics.stored["host"] > 0
+        llm.close()
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before, f"after {stack}"
+
+
+def test_closing_an_engine_leaves_others_alone(tmp_path: Path) -> None:
+    """Graphs hold addresses of memory that libraries keep; that of one engine goes when it ends."""
+    kept = start(tmp_path, GpuStack("radix"))
+    expected = ask(kept, prompts(), GREEDY)
+    for _ in range(3):
+        with start(tmp_path, GpuStack()) as other:
+            assert ask(other, prompts(), GREEDY) == expected
+        del other
+        gc.collect()
+        # Whatever was given back is written over.
+        rubbish = [torch.full((2**20,), float("nan"), device=DEVICE) for _ in range(64)]
+        assert ask(kept, prompts(), GREEDY) == expected
+        del rubbish
+    kept.close()
 
 
 def test_memory_does_not_grow(tmp_path: Path) -> None:

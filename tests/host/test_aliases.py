@@ -144,6 +144,13 @@ def test_refused_values(name: str, value: Any, message: str) -> None:
         configured(**{name: value})
 
 
+def test_enforce_eager_is_the_opposite_of_graphs() -> None:
+    assert not configured(enforce_eager=True).engine.graphs
+    assert configured(enforce_eager=False).engine.graphs
+    with pytest.raises(ConfigError, match=r"engine\.graphs"):
+        configured(enforce_eager=True, engine__graphs=True)
+
+
 def test_accepted_values_change_nothing() -> None:
     for name, fixed in FIXED.items():
         for value in fixed.accepted:
