@@ -1,44 +1,17 @@
-"""Triton kernels for NVIDIA GPUs from Ampere on, compiled at first use."""
+"""Triton kernels for NVIDIA GPUs from Ampere on, compiled at start or at first use."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING
 
-from jackfield.core.api.kernel import KernelPlugin
-from jackfield.plugins.kernels.triton.support import Missing, TritonConfig, installed
+__all__ = ["NAMES", "TritonKernels"]
 
-NAMES = (
-    "attention",
-    "rms_norm",
-    "add_rms_norm",
-    "rope",
-    "silu_mul",
-    "linear",
-    "qk_norm_rope_write",
-    "step_inputs",
-    "sample",
-)
-"""What the plugin serves where Triton is installed. Products of many rows are cuBLAS's."""
+if TYPE_CHECKING:
+    from jackfield.plugins.kernels.triton.plugin import NAMES, TritonKernels
 
 
-class TritonKernels(KernelPlugin):
-    """float32, float16 and bfloat16. Without Triton every operation says so and is passed over."""
+def __getattr__(name: str) -> object:
+    """Processes that compile kernels import this package, and need nothing of the plugin."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jackfield.plugins.kernels.triton import plugin
 
-    Config = TritonConfig
-
-    def device_types(self) -> Sequence[str]:
-        return ("cuda", "cpu") if self.config.interpret else ("cuda",)
-
-    def rehearsal(self) -> AbstractContextManager[None] | None:
-        if not installed():
-            return None
-        from jackfield.plugins.kernels.triton.rehearsal import rehearsal  # imports Triton
-
-        return rehearsal()
-
-    def operations(self) -> Mapping[str, Any]:
-        if not installed():
-            return dict.fromkeys(NAMES, Missing())
-        from jackfield.plugins.kernels.triton.offer import offer  # imports Triton
-
-        return offer(self.config)
+    return getattr(plugin, name)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.encode import encode
+from jackfield.plugins.kernels.triton.encode_kernel import encode
 
 
 @triton.jit

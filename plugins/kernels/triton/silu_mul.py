@@ -1,34 +1,14 @@
 """The gate of a feed-forward layer."""
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from jackfield.plugins.kernels.triton.configs import Configs
-from jackfield.plugins.kernels.triton.early import early, wait_for_previous
+from jackfield.plugins.kernels.triton.early import early
 from jackfield.plugins.kernels.triton.launch import amount_config
 from jackfield.plugins.kernels.triton.operation import TritonOperation
+from jackfield.plugins.kernels.triton.silu_mul_kernel import silu_mul_kernel
 from jackfield.plugins.kernels.triton.support import TritonConfig
-
-
-@triton.jit
-def silu_mul_kernel(
-    gate_up_ptr,
-    out_ptr,
-    row_stride,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
-):
-    wait_for_previous(EARLY)
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mask = column < WIDTH
-    gate_ptr = gate_up_ptr + row * row_stride + column
-    gate = tl.load(gate_ptr, mask, other=0.0).to(tl.float32)
-    up = tl.load(gate_ptr + WIDTH, mask, other=0.0).to(tl.float32)
-    out = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(out_ptr + row * WIDTH + column, out.to(out_ptr.dtype.element_ty), mask)
 
 
 class TritonSiluMul(TritonOperation):

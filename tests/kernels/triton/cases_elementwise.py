@@ -7,8 +7,8 @@ from compiling import Case
 
 from jackfield.plugins.kernels.triton import add_rms_norm, qk_norm_rope_write, rms_norm, rope
 from jackfield.plugins.kernels.triton.configs import Configs
-from jackfield.plugins.kernels.triton.silu_mul import silu_mul_kernel
-from jackfield.plugins.kernels.triton.step_inputs import step_inputs_kernel
+from jackfield.plugins.kernels.triton.silu_mul_kernel import silu_mul_kernel
+from jackfield.plugins.kernels.triton.step_inputs_kernel import step_inputs_kernel
 
 CONSTEXPR = "constexpr"
 

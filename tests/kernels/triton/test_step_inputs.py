@@ -218,7 +218,7 @@ def test_news_are_not_read_back(
     """On a GPU some other program may not have put them into the table yet."""
     if device.type != "cpu":
         pytest.skip("only what is interpreted can be changed")
-    module = "jackfield.plugins.kernels.triton.step_inputs._keep_news"
+    module = "jackfield.plugins.kernels.triton.step_inputs_kernel._keep_news"
     monkeypatch.setattr(module, lambda *arguments: None)
     host, held = Host(Random(5), 4, 8), Device(8)
     parts = [host.part(6, 10), host.part(2, 3)]
