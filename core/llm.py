@@ -1,10 +1,10 @@
 """Offline inference: all prompts at once, answers in the order of the prompts."""
 
-import gc
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from jackfield.core.api import (
     CacheHints,
@@ -17,17 +17,27 @@ from jackfield.core.api.cache_hints import checked_hints
 from jackfield.core.assemble import Assembly, assemble
 from jackfield.core.checkpoint.progress import Progress, RichProgress, SilentProgress
 from jackfield.core.engine.decisions import Decision
+from jackfield.core.engine.door import Admissible
 from jackfield.core.engine.messages import DEFAULT_CONTEXT, NewRequest
 from jackfield.core.front.answers import Answers
 from jackfield.core.front.outputs import RequestOutput
-from jackfield.core.front.prompt_keys import prompt_keys
+from jackfield.core.front.prompt_keys import PromptKeys
 from jackfield.core.front.prompts import Prompt, PromptInput, as_list, banned_sequences, need, read
+from jackfield.core.front.quiet import quiet
 from jackfield.core.front.settings import resolve_settings
 from jackfield.core.host.sources import Resolved
 
 Messages = Sequence[Mapping[str, Any]]
 CacheInput = CacheHints | Mapping[str, Any]
 """Hints, or a mapping of their fields."""
+
+
+class Made(NamedTuple):
+    """One prompt on its way: what the engine is given, what the door made of it, its answers."""
+
+    new: NewRequest
+    checked: Admissible
+    answers: Answers
 
 
 class LLM:
@@ -83,11 +93,14 @@ class LLM:
         inputs = as_list(prompts)
         params = _spread(sampling_params or self.default_sampling_params(), len(inputs), "params")
         contexts = _contexts(context, priority, cache, len(inputs))
-        made = [
-            self._prepare(index, prompt, params[index], contexts[index])
-            for index, prompt in enumerate(inputs)
-        ]
-        return self._run(made, use_tqdm)
+        with quiet() as leave_out:
+            keys = PromptKeys(self._assembly.engine.door_limits)
+            made = [
+                self._prepare(index, prompt, params[index], contexts[index], keys)
+                for index, prompt in enumerate(inputs)
+            ]
+            leave_out()
+            return self._run(made, use_tqdm)
 
     def chat(
         self,
@@ -126,8 +139,13 @@ class LLM:
         return {"prompt": text, "prompt_token_ids": ids}
 
     def _prepare(
-        self, index: int, prompt: Any, params: SamplingParams, context: RequestContext
-    ) -> tuple[NewRequest, Answers]:
+        self,
+        index: int,
+        prompt: Any,
+        params: SamplingParams,
+        context: RequestContext,
+        keys: PromptKeys,
+    ) -> Made:
         tokenizer, engine = self._assembly.tokenizer, self._assembly.engine
         try:
             ready: Prompt = read(prompt, tokenizer)
@@ -140,28 +158,22 @@ class LLM:
                 params,
                 context,
                 banned_sequences(params.bad_words or (), tokenizer),
-                prompt_keys(ready.ids, engine.door_limits),
             )
-            engine.validate(new)
+            checked = engine.validate(new)
         except RequestError as error:
             error.args = (f"prompt {index}: {error}",)
             raise
-        return new, Answers(new.id, ready, params, tokenizer)
+        new = replace(new, keys=keys.of(checked.tokens))
+        return Made(new, checked, Answers(new.id, ready, params, tokenizer))
 
-    def _run(
-        self, made: Sequence[tuple[NewRequest, Answers]], use_tqdm: bool
-    ) -> list[RequestOutput]:
+    def _run(self, made: Sequence[Made], use_tqdm: bool) -> list[RequestOutput]:
         engine = self._assembly.engine
         progress: Progress = RichProgress() if use_tqdm else SilentProgress()
-        answers = {new.id: answer for new, answer in made}
+        answers = {one.new.id: one.answers for one in made}
         progress.start("Answering", len(made))
-        # What is there now stays; collections that look at all of it would stop the loop for long.
-        freezes = gc.get_freeze_count() == 0
-        if freezes:
-            gc.freeze()
         try:
-            for new, _ in made:
-                engine.add(new)
+            for one in made:
+                engine.add(one.new, one.checked)
             while engine.has_work:
                 self._assembly.wait_if_idle()
                 for delta in engine.step():
@@ -173,12 +185,10 @@ class LLM:
                     if answer.output.finished:
                         progress.advance(1)
         finally:
-            if freezes:
-                gc.unfreeze()
-            for new, _ in made:
-                engine.abort(new.id)
+            for one in made:
+                engine.abort(one.new.id)
             progress.finish()
-        return [answer.output for _, answer in made]
+        return [one.answers.output for one in made]
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""

@@ -49,11 +49,16 @@ class BlockOrder:
     def place_all(self, blocks: Iterable[int], keys: Iterable[Any]) -> None:
         """Like `place` for each block and its key."""
         known, ready, heap = self._keys, self._ready, self._heap
-        for block, key in zip(blocks, keys, strict=False):
-            known[block] = key
+        blocks = tuple(blocks)
+        known.update(zip(blocks, keys, strict=False))
+        if ready.keys().isdisjoint(blocks):  # most that are used are held, and so not ready
+            return
+        for block in blocks:
             if block in ready:
-                ready[block] = key
-                heappush(heap, (key, block))
+                key = known[block]
+                if ready[block] != key:
+                    ready[block] = key
+                    heappush(heap, (key, block))
         self._trim()
 
     def evictable(self, blocks: Iterable[int]) -> None:

@@ -20,7 +20,7 @@ from jackfield.core.engine.clock import SystemClock
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.request import Request
 from jackfield.core.kv.block_cache import BlockCache
-from jackfield.core.kv.keys import block_keys
+from jackfield.core.kv.keys import block_keys, token_bytes
 from jackfield.core.kv.request_chain import RequestChain
 
 INDEXES = ("prefix", "radix")
@@ -149,7 +149,7 @@ def _open(cache: BlockCache, prompt: list[int], keys: bytes) -> RequestChain:
         0, "request", 0, prompt, SamplingParams(), RequestContext(),
         arrival=0.0, seed=0, max_tokens=1, eos_ids=frozenset(),
     )  # fmt: skip
-    chain = cache.open(request.view, prompt, keys)
+    chain = cache.open(request.view, token_bytes(prompt), keys)
     assert chain is not None, "the stack has an index"
     return chain
 

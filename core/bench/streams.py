@@ -9,6 +9,7 @@ from jackfield.core.api import EngineStoppedError, FinishReason, SamplingParams
 from jackfield.core.bench.workloads import Workload
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.front.prompt_keys import prompt_keys
+from jackfield.core.front.quiet import quiet
 from jackfield.core.llm import LLM
 
 TEMPERATURE = 0.6
@@ -45,6 +46,16 @@ def play(
 
     Raises `RequestError`, and `EngineStoppedError` for an answer that was cut short.
     """
+    with quiet():
+        return _play(llm, prompts, params, stop)
+
+
+def _play(
+    llm: LLM,
+    prompts: Sequence[Sequence[int]],
+    params: Sequence[SamplingParams],
+    stop: Callable[[], bool],
+) -> list[Stream]:
     engine = llm.assembly.engine
     started = perf_counter()
     ids = [f"bench-{started}-{place}" for place in range(len(prompts))]

@@ -17,8 +17,13 @@ def collect(
     """Apply a result in the order of the plan. Requests that ended meanwhile take nothing."""
     first = 0
     tokens, scores, now = result.tokens, result.scores, lifecycle.now()
+    is_plain = not scores and not result.failures
     for part, request, count in zip(plan.slices, requests, result.counts, strict=True):
         last = first + count
+        if count == 1 and is_plain and _goes_on(request, part, tokens[first]):
+            _append(lifecycle, request, tokens[first:last], now)
+            first = last
+            continue
         if request.status is Status.FINISHED:
             first = last
             continue
@@ -31,6 +36,26 @@ def collect(
                 request.prompt_scores.update(result.prompt_scores[request.handle])
             _settle(lifecycle, request, part, tokens[first:last], found, now)
         first = last
+
+
+def _goes_on(request: Request, part: Slice, token: int) -> bool:
+    """Whether nothing happens but that one more token is there, as for most at every step."""
+    return (
+        request.status is Status.RUNNING
+        and request.told == request.num_preemptions  # it has had its first token
+        and not part.scores
+        and token not in request.ends
+        and len(request.output) + 1 < request.max_tokens
+    )
+
+
+def _append(lifecycle: Lifecycle, request: Request, tokens: list[int], now: float) -> None:
+    lifecycle.planner.settle(request, 1, tokens)
+    lifecycle.metrics.output_tokens += 1
+    request.last_token_at = now
+    delta = Delta(request.id, request.index, tokens)
+    delta.num_cached = request.first_cached
+    lifecycle.outbox.append(delta)
 
 
 def _settle(

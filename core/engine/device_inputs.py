@@ -23,7 +23,7 @@ from jackfield.core.api import (
 )
 from jackfield.core.engine.batch import Batch, Columns, Rows, extents, leading_singles, sampled
 from jackfield.core.engine.packing import Packing
-from jackfield.core.engine.prefix_groups import PrefixGroups, prefix_groups
+from jackfield.core.engine.prefix_groups import LatestGroups, PrefixGroups
 from jackfield.core.engine.seat_tables import SeatTables
 from jackfield.core.engine.staging import Staging
 from jackfield.core.engine.steps import StepPlan
@@ -128,6 +128,7 @@ class DeviceInputs:
         self._make = make
         self._uses_prompt_lens = prompt_lens
         self._block_size = block_size
+        self._groups = LatestGroups(tables, block_size)
         self._device = device
         max_seqs, max_blocks = tables.blocks_PB.shape
         self._padding_seat = max_seqs
@@ -157,7 +158,7 @@ class DeviceInputs:
         params = self._tables.params.of(seats_R)
         num_tokens = int(columns.ends_S[-1])
         decodes = leading_singles(plan)
-        groups = prefix_groups(self._tables.blocks_PB, columns, decodes, self._block_size)
+        groups = self._groups.of(columns, decodes)
         arrays = Arrays(
             seats_S=columns.seats_S.astype(np.int32),
             starts_S=columns.starts_S.astype(np.int32),

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jackfield.core.api import (
     ContextLengthExceeded,
     NeverFits,
@@ -11,6 +13,9 @@ from jackfield.core.api import (
 )
 from jackfield.core.engine.guard import shown
 from jackfield.core.engine.messages import NewRequest
+from jackfield.core.kv.keys import token_bytes
+
+ONLY_INTEGERS = frozenset({int})
 
 
 class DoorLimits(NamedTuple):
@@ -23,22 +28,45 @@ class DoorLimits(NamedTuple):
     shares_blocks: bool = False
 
 
+class Admissible(NamedTuple):
+    """What the door made of a request: its prompt, which nobody can change any more, the same in 4
+    bytes per token, and max_tokens as it is then."""
+
+    prompt: tuple[int, ...]
+    tokens: bytes
+    max_tokens: int
+
+
 class Door:
     """Checks a new request. Refusing raises `RequestError`; nothing else has happened then."""
 
     def __init__(self, limits: DoorLimits) -> None:
         self._limits = limits
 
-    def check(self, new: NewRequest) -> int:
-        """The resolved max_tokens of an acceptable request."""
-        self._check_prompt(new.prompt)
+    def check(self, new: NewRequest) -> Admissible:
+        """An acceptable request as the engine takes it."""
+        prompt = tuple(new.prompt)
+        tokens = self._tokens(prompt)
         self._check_ids(new.params)
         self._check_banned(new.banned_sequences)
-        return self._max_tokens(len(new.prompt), new.params)
+        return Admissible(prompt, tokens, self._max_tokens(len(prompt), new.params))
 
-    def _check_prompt(self, prompt: Sequence[Any]) -> None:
-        if not len(prompt):
+    def _tokens(self, prompt: tuple[Any, ...]) -> bytes:
+        """All at once, since prompts are long; who is wrong is looked for only if one is."""
+        if not prompt:
             raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
+        if ONLY_INTEGERS.issuperset(map(type, prompt)):
+            try:
+                tokens = token_bytes(prompt)
+            except OverflowError:
+                pass
+            else:
+                if np.frombuffer(tokens, dtype="<u4").max() < self._limits.vocab_size:
+                    return tokens
+        self._refuse(prompt)
+        raise AssertionError("a token was refused, and none is wrong")
+
+    def _refuse(self, prompt: tuple[Any, ...]) -> None:
         size = self._limits.vocab_size
         for index, token in enumerate(prompt):
             if type(token) is not int or not 0 <= token < size:

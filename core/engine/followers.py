@@ -50,6 +50,9 @@ def leader_for(request: Request, planner: Planner, computing: Computing) -> Lead
         assert other.chain is not None
         if other.chain.closed or other.chain.tainted:
             continue
+        further = other.computed if best is None else max(other.computed, best.num_tokens)
+        if further // size >= most or not chain.is_alike(other.chain, further // size):
+            continue
         end = min(chain.common_blocks(other.chain), most) * size
         if end > other.computed and (best is None or end > best.num_tokens):
             best = Leader(other, end)

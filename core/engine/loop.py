@@ -3,7 +3,6 @@
 import logging
 import random
 from collections import deque
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.collect import collect
 from jackfield.core.engine.decisions import Action, Decision, DecisionLog
-from jackfield.core.engine.door import Door, DoorLimits
+from jackfield.core.engine.door import Admissible, Door, DoorLimits
 from jackfield.core.engine.group import Group
 from jackfield.core.engine.guard import Guard
 from jackfield.core.engine.late import BannedSequences
@@ -158,19 +157,21 @@ class Engine:
         )  # fmt: skip
         return not busy and (not len(self.lifecycle.tree) or self.lifecycle.tree.is_held)
 
-    def add(self, new: NewRequest) -> None:
-        """Accept a request or raise `RequestError`. It is planned from the next step on."""
-        with self._turn.take("add"):
-            self._add(new)
+    def add(self, new: NewRequest, checked: Admissible | None = None) -> None:
+        """Accept a request or raise `RequestError`. It is planned from the next step on.
 
-    def _add(self, new: NewRequest) -> None:
+        checked: what `validate` made of it, so that it is not checked again.
+        """
+        with self._turn.take("add"):
+            self._add(new, checked)
+
+    def _add(self, new: NewRequest, checked: Admissible | None) -> None:
         if self._stopped:
             raise EngineStoppedError(self._stopped)
         if new.id in self._requests:
             raise RequestError(f"request id {new.id!r} is in use", param="request_id")
-        max_tokens = self._door.check(new)
-        prompt = tuple(new.prompt)
-        members = [self._make(new, prompt, index, max_tokens) for index in range(new.params.n)]
+        checked = checked or self._door.check(new)
+        members = [self._make(new, checked, index) for index in range(new.params.n)]
         if len(members) > 1:
             Group(members)
         self._requests[new.id] = list(members)
@@ -178,28 +179,28 @@ class Engine:
         for member in members:
             self.lifecycle.arrived(member)
 
-    def validate(self, new: NewRequest) -> None:
+    def validate(self, new: NewRequest) -> Admissible:
         """Raise what `add` would raise for the request itself, and change nothing."""
-        self._door.check(new)
+        return self._door.check(new)
 
-    def _make(self, new: NewRequest, prompt: Sequence[int], index: int, max_tokens: int) -> Request:
+    def _make(self, new: NewRequest, checked: Admissible, index: int) -> Request:
         request = Request(
             self._next_handle,
             new.id,
             index,
-            prompt,
+            checked.prompt,
             new.params,
             new.context,
             arrival=self._clock.now(),
             seed=self._seed(new.params.seed, index),
-            max_tokens=max_tokens,
+            max_tokens=checked.max_tokens,
             eos_ids=self._settings.eos_ids,
         )
         single = [ids[0] for ids in new.banned_sequences if len(ids) == 1]
         longer = [ids for ids in new.banned_sequences if len(ids) > 1]
         request.banned = tuple(single)
         request.binder = BannedSequences(longer) if longer else None
-        request.chain = self._cache.open(request.view, prompt, new.keys)
+        request.chain = self._cache.open(request.view, checked.tokens, new.keys)
         self._next_handle += 1
         return request
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jackfield.core.engine.batch import Columns
+from jackfield.core.engine.seat_tables import SeatTables
 
 SMALLEST_GROUP = 4
 SHORTEST_PREFIX = 512
@@ -23,12 +24,38 @@ class PrefixGroups(NamedTuple):
     shared_S: np.ndarray
 
 
+class LatestGroups:
+    """Those of the step before count for a step of the same sequences: their tables have only
+    become longer, and they share what they shared."""
+
+    def __init__(self, tables: SeatTables, block_size: int) -> None:
+        self._tables = tables
+        self._block_size = block_size
+        self._known: tuple[int, int, bytes] | None = None
+        self._groups: PrefixGroups | None = None
+
+    def of(self, columns: Columns, decodes: int) -> PrefixGroups | None:
+        """The groups of the first `decodes` slices."""
+        is_long = columns.lens_S[:decodes] > _least(self._block_size) * self._block_size
+        num_long = int(np.count_nonzero(is_long))
+        known = self._tables.num_joins, num_long, columns.seats_S[:decodes].tobytes()
+        if known != self._known:
+            self._known = known
+            blocks_PB = self._tables.blocks_PB
+            self._groups = prefix_groups(blocks_PB, columns, decodes, self._block_size)
+        return self._groups
+
+
+def _least(block_size: int) -> int:
+    return -(-SHORTEST_PREFIX // block_size)
+
+
 def prefix_groups(
     blocks_PB: np.ndarray, columns: Columns, decodes: int, block_size: int
 ) -> PrefixGroups | None:
     """None if no group is worth its while. decodes: how many slices at the front are such."""
     lens_S = columns.lens_S[:decodes]
-    least = -(-SHORTEST_PREFIX // block_size)
+    least = _least(block_size)
     long_S = (lens_S > least * block_size).nonzero()[0]
     if len(long_S) < SMALLEST_GROUP:
         return None

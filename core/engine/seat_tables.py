@@ -8,18 +8,23 @@ from jackfield.core.engine.steps import StepPlan
 
 
 class SeatTables:
-    """One row per seat. Changed entries of block tables are those a device has not been told."""
+    """One row per seat. Changed entries of block tables are those a device has not been told.
+
+    num_joins: so far; while it stays, tables only get longer.
+    """
 
     def __init__(self, limits: Limits, block_size: int) -> None:
         max_blocks = -(-limits.max_model_len // block_size)
         self.blocks_PB = np.zeros((limits.max_seqs, max_blocks), dtype=np.int32)
         self.params = SeatParams(limits.max_seqs)
         self.prompt_lens_P = np.zeros(limits.max_seqs, dtype=np.int64)
+        self.num_joins = 0
         self._first_P = np.full(limits.max_seqs, max_blocks, dtype=np.int64)
         self._end_P = np.zeros(limits.max_seqs, dtype=np.int64)
 
     def update(self, plan: StepPlan) -> None:
         """Apply joins and new blocks."""
+        self.num_joins += len(plan.joins)
         for join in plan.joins:
             self.prompt_lens_P[join.seat] = len(join.prompt)
             self.params.join(join)

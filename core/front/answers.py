@@ -46,9 +46,11 @@ class Answer:
         if output.finish_reason is not None:
             return
         count = self._add_text(delta) if self._stream else len(delta.tokens)
-        output.token_ids.extend(delta.tokens[:count])
-        for score in delta.scores[:count]:
-            self._add_score(score)
+        tokens = delta.tokens
+        output.token_ids.extend(tokens if count == len(tokens) else tokens[:count])
+        if delta.scores:
+            for score in delta.scores[:count]:
+                self._add_score(score)
         if output.finish_reason is None and delta.finish is not None:
             self._finish(delta)
 
@@ -109,11 +111,17 @@ class Answers:
         if delta.prompt_scores is not None:
             count = len(self.output.prompt_token_ids)
             self.output.prompt_logprobs = _of_prompt(delta.prompt_scores, count, self._tokenizer)
-        self.output.finished = all(output.finished() for output in self.output.outputs)
-        if self.output.finished and self.output.metrics is None:
-            told = [one.timings for one in self._answers if one.timings is not None]
-            self.output.metrics = RequestMetrics.of(told)
+        if answer.output.finish_reason is not None:
+            self._finish()
         return answer.ended_by_text and not was_ended and delta.finish is None
+
+    def _finish(self) -> None:
+        """One of the answers has ended."""
+        output = self.output
+        output.finished = all(one.finished() for one in output.outputs)
+        if output.finished and output.metrics is None:
+            told = [one.timings for one in self._answers if one.timings is not None]
+            output.metrics = RequestMetrics.of(told)
 
 
 def _later(timings: Timings, seconds: float) -> Timings:

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from jackfield.core.api import Keep, ReleaseCause, Released, RequestView
+from jackfield.core.kv.beginnings import Beginnings
 from jackfield.core.kv.cache_metrics import CacheMetrics
 from jackfield.core.kv.entry import NO_BLOCK, Entry
 from jackfield.core.kv.finder import Finder
@@ -43,6 +44,7 @@ class BlockCache:
         self._retention = parts.retention
         self._most_pinned = parts.most_pinned
         self._expiries: list[tuple[float, int]] = []
+        self._beginnings = Beginnings()
         self.leased: dict[RequestChain, None] = {}
 
     @property
@@ -55,13 +57,13 @@ class BlockCache:
         """Whether anything is kept of a request that holds no block."""
         return self.finder.shares or bool(self.residency.tiers)
 
-    def open(self, request: RequestView, prompt: Sequence[int], keys: bytes) -> RequestChain | None:
-        """The chain of a new request; None if nothing is remembered."""
+    def open(self, request: RequestView, tokens: bytes, keys: bytes) -> RequestChain | None:
+        """The chain of a new request; None if nothing is remembered. tokens, keys: see there."""
         if not self.remembers:
             return None
         spaces = (self._namespaces.of if self.shares else self._namespaces.alone)(request)
         hints = request.context.cache
-        return RequestChain(request, hints, spaces, self.pool.block_size, prompt, keys)
+        return RequestChain(request, hints, spaces, self.pool.block_size, tokens, keys)
 
     # -- finding
 
@@ -72,9 +74,12 @@ class BlockCache:
         found = chain.found
         while found and found[-1].dead:
             found.pop()
+        if not found and chain.num_blocks:
+            found = chain.found = self._beginnings.like(chain)
         parent = found[-1] if found else None
         found += self.finder.match(chain, len(found), parent)
         chain.epoch = self.finder.epoch
+        self._beginnings.found(chain)
         return found
 
     def on_device(self, chain: RequestChain) -> int:
@@ -96,12 +101,11 @@ class BlockCache:
         """The request holds the blocks of these entries, the first ones of its chain."""
         assert not chain.entries
         pool, residency = self.pool, self.residency
-        blocks = []
-        for entry in entries:
-            block = entry.block
-            if not pool.holders(block):
-                residency.anchor(entry)
-            blocks.append(block)
+        blocks = [entry.block for entry in entries]
+        # Whoever holds one holds what it builds on, so that those nobody holds come last.
+        held = bisect_left(blocks, True, key=lambda block: not pool.holders(block))
+        for entry in entries[held:]:
+            residency.anchor(entry)
         pool.share(blocks)
         if entries:
             residency.order.touch(entries[::-1], residency.now)
@@ -180,9 +184,10 @@ class BlockCache:
         return Entry(self.finder.number(), parent, space, key, tokens)
 
     def _attach(self, entry: Entry, block: int, attached: list[Entry]) -> None:
-        self.residency.attach(entry, block)
         if self.pool.holders(block):
-            self.residency.anchor(entry)
+            self.residency.attach_held(entry, block)
+        else:
+            self.residency.attach(entry, block)
         attached.append(entry)
 
     # -- letting go
@@ -331,8 +336,10 @@ class BlockCache:
         entries = list(self.finder.entries.values())
         if any(entry.anchors or entry.leases for entry in entries):
             return False
-        self._kill(entries)
+        with self.residency.order.leaving():
+            self._kill(entries)
         self._expiries.clear()
+        self._beginnings.clear()
         self.finder.reset()
         return True
 

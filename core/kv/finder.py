@@ -66,7 +66,7 @@ class Finder:
     def add(self, entries: Sequence[Entry]) -> None:
         """These entries can be found from now on; parents come before what builds on them."""
         plain = self._use_plain()
-        self.entries.update((entry.id, entry) for entry in entries)
+        self.entries.update({entry.id: entry for entry in entries})
         self.epoch += 1
         places = [_place(entry) for entry in entries]
         if plain:
@@ -77,19 +77,19 @@ class Finder:
             assert self._guard is not None
             self._guard.each(self._index.insert, places)
 
-    def remove(self, entry: Entry) -> None:
-        """The entry is gone; nothing builds on it."""
-        self._tell("remove", entry.id)
-        del self.entries[entry.id]
-        self.epoch += 1
-
-    def _tell(self, method: str, *arguments: Any) -> None:
-        if self._use_plain():
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """These entries are gone, and before each of them all that built on it."""
+        plain = self._use_plain()
+        if plain:
             assert self._plain is not None
-            getattr(self._plain, method)(*arguments)
+            for entry in entries:
+                self._plain.remove(entry.id)
         elif self._index is not None:
             assert self._guard is not None
-            self._guard.call(None, getattr(self._index, method), *arguments)
+            self._guard.each(self._index.remove, [(entry.id,) for entry in entries])
+        for entry in entries:
+            del self.entries[entry.id]
+        self.epoch += 1
 
     def _use_plain(self) -> bool:
         """Whether the plain index serves; it takes over with all entries that there are."""

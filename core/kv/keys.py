@@ -2,6 +2,7 @@
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
@@ -29,12 +30,41 @@ def block_keys(
     `start`; b"" for the first block. Raises what `token_bytes` raises. Takes 1 us per block of 16.
     """
     data = token_bytes(tokens[start * block_size :] if start else tokens)
+    return keys_of(data, block_size, parent=parent)
+
+
+def keys_of(data: bytes, block_size: int, *, start: int = 0, parent: bytes = b"") -> bytes:
+    """The same of what `token_bytes` made, from its block `start` on."""
     width = block_size * TOKEN_BYTES
     key, keys = parent, []
-    for end in range(width, len(data) + 1, width):
+    for end in range((start + 1) * width, len(data) + 1, width):
         key = blake2b(key + data[end - width : end], digest_size=KEY_BYTES).digest()
         keys.append(key)
     return b"".join(keys)
+
+
+def common_blocks(one: bytes, other: bytes, width: int, guess: int = 0) -> int:
+    """How many blocks of `width` bytes both begin with. guess: what it may be; else it is found by
+    halving."""
+
+    def differ(count: int) -> bool:
+        return one[: count * width] != other[: count * width]
+
+    most = min(len(one), len(other)) // width
+    if 0 < guess < most and differ(guess + 1) and not differ(guess):
+        return guess
+    return most if not differ(most) else bisect_left(range(most), True, key=differ) - 1
+
+
+def common_keys(one: bytes, other: bytes) -> int:
+    """How many blocks two sequences begin with whose keys are equal. A key stands for all blocks
+    up to its own, so that one by one is compared."""
+
+    def differ(index: int) -> bool:
+        place = slice(index * KEY_BYTES, (index + 1) * KEY_BYTES)
+        return one[place] != other[place]
+
+    return bisect_left(range(min(len(one), len(other)) // KEY_BYTES), True, key=differ)
 
 
 def space_of(parts: Mapping[str, bytes]) -> bytes:

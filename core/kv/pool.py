@@ -75,11 +75,14 @@ class BlockPool:
 
     def share(self, blocks: Iterable[int]) -> None:
         """One more holder for each of these blocks, which are live or cached."""
+        holders = self._holders
         for block in blocks:
-            held = self._holders[block] > FREE or self.entries[block] is not None
-            assert held, f"block {block} is free and cannot be shared"
-            self.num_live += self._holders[block] == FREE
-            self._holders[block] += 1
+            count = holders[block]
+            if count == FREE:
+                there = self.entries[block] is not None
+                assert there, f"block {block} is free and cannot be shared"
+                self.num_live += 1
+            holders[block] = count + 1
 
     def release(self, blocks: Sequence[int], last_step: int) -> list[Entry]:
         """One holder less; `last_step` is the last step in flight that touches them.
@@ -89,26 +92,29 @@ class BlockPool:
         """
         entries: list[Entry] = []
         freed = []
+        holders, last_steps = self._holders, self._last_step
         for block in reversed(blocks):
-            assert self._holders[block] > FREE, f"block {block} was released twice"
-            self._holders[block] -= 1
-            if last_step > self._last_step[block]:
-                self._last_step[block] = last_step
-            if self._holders[block] == FREE:
-                self.num_live -= 1
+            count = holders[block] - 1
+            assert count >= FREE, f"block {block} was released twice"
+            holders[block] = count
+            if last_step > last_steps[block]:
+                last_steps[block] = last_step
+            if count == FREE:
                 entry = self.entries[block]
                 if entry is None:
                     freed.append(block)
                 else:
                     entries.append(entry)
+        self.num_live -= len(freed) + len(entries)
         if freed:
             self._free.put(freed)
         return entries
 
-    def give(self, block: int) -> None:
-        """A block that the cache had is free."""
-        assert self._holders[block] == FREE and self.entries[block] is None, f"block {block}"
-        self._free.put((block,))
+    def give(self, blocks: Sequence[int]) -> None:
+        """Blocks that the cache had are free."""
+        for block in blocks:
+            assert self._holders[block] == FREE and self.entries[block] is None, f"block {block}"
+        self._free.put(blocks)
 
     def last_step(self, block: int) -> int:
         """The last step that may touch the block on behalf of a former holder; -1 = none."""

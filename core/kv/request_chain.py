@@ -1,11 +1,10 @@
 """What the cache knows of one request: its blocks as content, and which of them were found."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from jackfield.core.api import KEY_BYTES, TOKEN_BYTES, CacheHints, Chain, RequestView
 from jackfield.core.kv.entry import Entry
-from jackfield.core.kv.keys import block_keys, token_bytes
+from jackfield.core.kv.keys import common_keys, keys_of, token_bytes
 
 
 class RequestChain:
@@ -32,9 +31,11 @@ class RequestChain:
         hints: CacheHints,
         spaces: tuple[tuple[int, bytes], ...],
         block_size: int,
-        prompt: Sequence[int],
+        tokens: bytes,
         keys: bytes,
     ) -> None:
+        """tokens: of the prompt, as `token_bytes` makes them. keys: of its full blocks; b"" = they
+        are made here."""
         self.owner = owner
         self.hints = hints
         self.spaces = spaces
@@ -48,9 +49,9 @@ class RequestChain:
         self.closed = False
         self.tainted = False
         self.recomputes = False
-        self._data = token_bytes(prompt)
-        expected = len(prompt) // block_size * KEY_BYTES
-        self._keys = keys if len(keys) == expected else block_keys(prompt, block_size)
+        self._data = tokens
+        expected = len(tokens) // (block_size * TOKEN_BYTES) * KEY_BYTES
+        self._keys = keys if len(keys) == expected else keys_of(tokens, block_size)
         self._view = Chain(self._keys, self._data, spaces)
         self.head = spaces[0][1] + self._keys[:KEY_BYTES] if self._keys else b""
 
@@ -76,9 +77,8 @@ class RequestChain:
         self._data += token_bytes(tokens)
         done, size = self.num_blocks, self.block_size
         if self.num_tokens // size > done:
-            rest = memoryview(self._data)[done * size * TOKEN_BYTES :].cast("I")
             parent = self._keys[-KEY_BYTES:]
-            self._keys += block_keys(rest.tolist(), size, parent=parent)
+            self._keys += keys_of(self._data, size, start=done, parent=parent)
             self.epoch = -1
         self._view = Chain(self._keys, self._data, self.spaces)
 
@@ -94,24 +94,21 @@ class RequestChain:
                 return space
         raise AssertionError(f"block {index} is behind the last space")
 
+    def is_alike(self, other: "RequestChain", index: int) -> bool:
+        """Whether both have the same key for that block, if they have such a block."""
+        place = slice(index * KEY_BYTES, (index + 1) * KEY_BYTES)
+        key = self._keys[place]
+        return bool(key) and key == other._keys[place]
+
     def common_blocks(self, other: "RequestChain") -> int:
         """How many blocks both have in common, from the start on."""
-        most = min(self.num_blocks, other.num_blocks)
+        common = common_keys(self._keys, other._keys)
         if self.spaces != other.spaces:
-            most = min(most, _shared_spaces(self.spaces, other.spaces))
-        mine, theirs = self._keys, other._keys
-
-        def differs(index: int) -> bool:
-            place = slice(index * KEY_BYTES, (index + 1) * KEY_BYTES)
-            return mine[place] != theirs[place]
-
-        return bisect_left(range(most), True, key=differs)
+            common = min(common, common_space(self.spaces, other.spaces))
+        return common
 
 
-
-def _shared_spaces(
-    mine: tuple[tuple[int, bytes], ...], theirs: tuple[tuple[int, bytes], ...]
-) -> int:
+def common_space(mine: tuple[tuple[int, bytes], ...], theirs: tuple[tuple[int, bytes], ...]) -> int:
     """Blocks up to which both are in the same spaces."""
     first, second = mine[0], theirs[0]
     return min(first[0], second[0]) if first[1] == second[1] else 0

@@ -54,11 +54,25 @@ class Residency:
             parent.device_children += 1
             self.refresh(parent)
 
+    def attach_held(self, entry: Entry, block: int) -> None:
+        """The same of a block that somebody holds, and with it what the entry builds on."""
+        assert entry.block == NO_BLOCK and self.pool.entries[block] is None
+        entry.block = block
+        self.pool.entries[block] = entry
+        entry.anchors += 1
+        parent = entry.parent
+        if parent is not None:
+            parent.device_children += 1
+            self.anchor(parent)
+            if self.tiers:
+                self.refresh(parent)
+
     def known(self, entries: Sequence[Entry]) -> None:
         """These entries have just been attached: the evictor hears of them."""
         self.order.insert(entries, self.now)
         for entry in entries:
-            self.refresh(entry)
+            if self.tiers or not entry.anchors:
+                self.refresh(entry)
 
     def anchor(self, entry: Entry | None) -> None:
         """One more reason to keep the entry, and with it all that it builds on."""
@@ -102,6 +116,12 @@ class Residency:
 
     def detach(self, entry: Entry) -> None:
         """The device's copy goes; whoever holds the block keeps it as a block without content."""
+        freed: list[int] = []
+        self._detach(entry, freed)
+        self.pool.give(freed)
+
+    def _detach(self, entry: Entry, freed: list[int]) -> None:
+        """freed: gets the block if the pool is to have it."""
         block = entry.block
         if entry.anchors:
             self.unanchor(entry.parent)
@@ -115,7 +135,7 @@ class Residency:
         if entry.transfers:
             self.orphans.add(block)
         elif not self.pool.holders(block):
-            self.pool.give(block)
+            freed.append(block)
         if entry.parent is not None:
             entry.parent.device_children -= 1
             self.refresh(entry.parent)
@@ -124,7 +144,7 @@ class Residency:
         """Nothing touches the block any more that lost its entry while something did."""
         self.orphans.discard(block)
         if not self.pool.holders(block):
-            self.pool.give(block)
+            self.pool.give((block,))
 
     def reclaim(self, count: int) -> None:
         """Give up so many idle blocks, or some more: those first that cost the least to lose."""
@@ -224,18 +244,21 @@ class Residency:
 
     def kill(self, entry: Entry, *, lost: bool = False) -> None:
         """The entry is gone with all its copies, and so is all that builds on it."""
-        for one in reversed(entry.family()):
+        gone = entry.family()[::-1]
+        freed: list[int] = []
+        for one in gone:
             if one.block != NO_BLOCK:
-                self.detach(one)
+                self._detach(one, freed)
             for name in list(one.slots):
                 self.drop_slot(one, name)
             one.dead = True
             self.num_pinned -= one.pinned
             self._count_copied(one, False)
             one.unlink()
-            self.finder.remove(one)
-            if not lost:
-                self.metrics.dropped += 1
+        self.pool.give(freed)
+        self.finder.remove(gone)
+        if not lost:
+            self.metrics.dropped += len(gone)
         if entry.parent is not None and not entry.parent.dead:
             self.refresh(entry.parent)
 

@@ -1,6 +1,7 @@
 """The engine's process: `python -m jackfield.core.process.engine_process DESCRIPTOR PARENT`."""
 
 import faulthandler
+import gc
 import logging
 import signal
 import socket
@@ -68,6 +69,8 @@ def _serve(channel: Channel, watch: Watch) -> int:
         return JackfieldError.exit_code
     channel.send(encode(_hello(assembly)))
     watch.attach(assembly.engine, resolved.config.engine.watchdog)
+    gc.collect()
+    gc.freeze()  # a collection that looked at the model and its libraries would hold up a step
     return Service(assembly.engine, assembly.clock, channel, watch).run()
 
 

@@ -53,15 +53,15 @@ def miscounts_holders(patch: Patch) -> None:
 
 
 def frees_what_a_transfer_touches(patch: Patch) -> None:
-    detach = Residency.detach
+    detach = Residency._detach
 
-    def careless(self: Residency, entry: Entry) -> None:
+    def careless(self: Residency, entry: Entry, freed: list[int]) -> None:
         block = entry.block
-        detach(self, entry)
+        detach(self, entry, freed)
         if block in self.orphans:
             self.release_orphan(block)
 
-    patch.setattr(Residency, "detach", careless)
+    patch.setattr(Residency, "_detach", careless)
 
 
 def evicts_what_is_held(patch: Patch) -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackfield.core.kv.keys import block_keys, space_of, token_bytes
+from jackfield.core.kv.keys import (
+    block_keys,
+    common_blocks,
+    common_keys,
+    keys_of,
+    space_of,
+    token_bytes,
+)
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=40)
 PARTS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
@@ -88,3 +95,33 @@ def test_parts_cannot_be_written_to_look_like_two() -> None:
     length = (1).to_bytes(8, "little")
     forged = b"x" + len(b"z").to_bytes(8, "little") + b"z" + length + inner
     assert space_of({tag: forged}) != space_of({tag: b"x", "z": inner})
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 12), st.integers(0, 12))
+def test_common_blocks_whatever_is_guessed(
+    one: bytes, other: bytes, shared: int, guess: int
+) -> None:
+    one, other = other[:shared] + one, other
+    expected = 0
+    while one[: 4 * expected + 4] == other[: 4 * expected + 4] and 4 * expected + 4 <= min(
+        len(one), len(other)
+    ):
+        expected += 1
+    assert common_blocks(one, other, 4, guess) == expected
+
+
+@given(TOKENS, TOKENS, st.integers(0, 40))
+def test_common_keys_are_those_of_common_blocks(
+    one: list[int], other: list[int], shared: int
+) -> None:
+    one = other[:shared] + one
+    expected = common_blocks(token_bytes(one), token_bytes(other), 8)
+    assert common_keys(block_keys(one, 2), block_keys(other, 2)) == expected
+
+
+@given(TOKENS, st.integers(1, 8))
+def test_keys_of_bytes_are_those_of_their_tokens(tokens: list[int], size: int) -> None:
+    whole = block_keys(tokens, size)
+    for start in range(len(whole) // 16 + 1):
+        parent = whole[16 * start - 16 : 16 * start] if start else b""
+        assert keys_of(token_bytes(tokens), size, start=start, parent=parent) == whole[16 * start :]

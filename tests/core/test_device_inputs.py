@@ -14,7 +14,7 @@ from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, vie
 from jackfield.core.engine.host_inputs import HostInputs
 from jackfield.core.engine.packing import ALIGNMENT, Packing
 from jackfield.core.engine.planner import Limits
-from jackfield.core.engine.prefix_groups import prefix_groups
+from jackfield.core.engine.prefix_groups import LatestGroups, prefix_groups
 from jackfield.core.engine.seat_tables import SeatTables
 from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
 from jackfield.plugins.kernels.torch_ops.step_inputs import TorchStepInputs
@@ -240,6 +240,36 @@ def test_groups_of_equal_beginnings() -> None:
     for place, rank in enumerate(found.rank_S):
         assert rank == 0 or found.rank_S[place - 1] == rank - 1, "members stand side by side"
     assert sorted(found.order_S) == list(range(10))
+
+
+def test_groups_are_found_anew_when_somebody_comes_or_goes() -> None:
+    """In between they are those of the step before."""
+    limits = Limits(max_tokens=64, max_seqs=8, max_model_len=3200)
+    tables = SeatTables(limits, 16)
+    groups = LatestGroups(tables, 16)
+    common = list(range(1, 33))
+
+    def join(seat: int, first: list[int]) -> StepPlan:
+        entry = Join(seat, seat, SamplingParams(), 0, [1], (), frozenset(), ())
+        own = [1000 * (seat + 1) + place for place in range(40)]
+        return StepPlan(0, joins=[entry], blocks=[BlockUpdate(seat, 0, first + own)])
+
+    def found(seats: Sequence[int], length: int) -> Any:
+        slices = [Slice(seat, seat, length - 1, 1, None, 1, False) for seat in seats]
+        return groups.of(Columns.of(slices), len(slices))
+
+    for seat in range(5):
+        tables.update(join(seat, common))
+    assert found(range(5), 512) is None, "none is long enough"
+    first = found(range(5), 600)
+    assert first.size_S.tolist() == [5] * 5 and first.shared_S.tolist() == [512] * 5
+    tables.update(StepPlan(1, blocks=[BlockUpdate(0, 72, [9999])]))
+    assert found(range(5), 601) is first
+    assert found(range(4), 602).size_S.tolist() == [4] * 4
+    assert found([4, 3, 2, 1], 602).order_S.tolist() == [0, 1, 2, 3]
+    tables.update(StepPlan(2, leaves=[1], joins=join(1, []).joins, blocks=join(1, []).blocks))
+    assert found([4, 3, 2, 1], 603) is None, "another sequence sits on that seat"
+    assert sorted(found(range(5), 604).size_S.tolist()) == [1, 4, 4, 4, 4]
 
 
 def test_the_last_position_is_nobodys_in_common() -> None:

@@ -7,13 +7,15 @@ import pytest
 from jackfield.core.api import ContextLengthExceeded, NeverFits, RequestError, SamplingParams
 from jackfield.core.engine.door import Door, DoorLimits
 from jackfield.core.engine.messages import NewRequest
-from jackfield.core.testing.engines import make_engine
+from jackfield.core.kv.keys import token_bytes
+from jackfield.core.testing.engines import make_engine, request
 
 DOOR = Door(DoorLimits(vocab_size=100, max_model_len=32, pool_tokens=24, block_size=8))
 
 
 def ask(prompt: Any, banned: Any = (), **params: Any) -> int:
-    return DOOR.check(NewRequest("r", prompt, SamplingParams(**params), banned_sequences=banned))
+    new = NewRequest("r", prompt, SamplingParams(**params), banned_sequences=banned)
+    return DOOR.check(new).max_tokens
 
 
 @pytest.mark.parametrize(
@@ -47,9 +49,31 @@ def test_without_max_tokens_it_is_what_fits() -> None:
     assert ask([1] * 23) == 1
 
 
+@pytest.mark.parametrize("wrong", [100, -1, True, 3.0, None, 2**32])
+def test_the_one_that_is_wrong_is_named(wrong: Any) -> None:
+    prompt = [99, 0, *range(20)]
+    prompt[17] = wrong
+    with pytest.raises(RequestError, match=f"prompt token 17 is {wrong};.* 0 to 99"):
+        ask(prompt)
+
+
+def test_what_is_checked_cannot_change_any_more() -> None:
+    prompt = [99, 0, 5]
+    checked = DOOR.check(NewRequest("r", prompt, SamplingParams()))
+    prompt[0] = 100
+    assert checked.prompt == (99, 0, 5) and checked.tokens == token_bytes([99, 0, 5])
+
+
+def test_what_was_checked_is_taken_without_another_look() -> None:
+    engine = make_engine()
+    new = request("r", [1, 2, 3])
+    engine.add(new, engine.validate(new)._replace(prompt=(4, 5, 6)))
+    assert [one.prompt for one in engine.requests()] == [(4, 5, 6)]
+
+
 def test_max_tokens_is_cut_to_the_context() -> None:
     wide = Door(DoorLimits(100, 32, 64, 8))
-    assert wide.check(NewRequest("r", [1] * 30, SamplingParams(max_tokens=50))) == 2
+    assert wide.check(NewRequest("r", [1] * 30, SamplingParams(max_tokens=50))).max_tokens == 2
 
 
 def test_a_prompt_beyond_the_context_is_refused_with_both_numbers() -> None:
@@ -62,7 +86,7 @@ def test_a_prompt_that_fills_the_context_has_no_room_for_an_answer() -> None:
     wide = Door(DoorLimits(100, 32, 64, 8))
     with pytest.raises(ContextLengthExceeded, match="no room"):
         wide.check(NewRequest("r", [1] * 32, SamplingParams()))
-    assert wide.check(NewRequest("r", [1] * 32, SamplingParams(max_tokens=0))) == 0
+    assert wide.check(NewRequest("r", [1] * 32, SamplingParams(max_tokens=0))).max_tokens == 0
 
 
 def test_what_outgrows_the_pool_is_refused_with_both_numbers() -> None:

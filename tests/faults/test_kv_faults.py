@@ -14,6 +14,7 @@ from jackfield.core.api import ReleaseCause, RequestContext, TierSpec
 from jackfield.core.engine.heap import LazyHeap
 from jackfield.core.kv.block_cache import BlockCache
 from jackfield.core.kv.build import CacheSettings
+from jackfield.core.kv.keys import token_bytes
 from jackfield.core.testing import engines
 from jackfield.core.testing.cache_lives import TierMood
 from jackfield.core.testing.cache_machine import watched
@@ -173,7 +174,7 @@ def test_a_conversation_of_a_hundred_thousand_blocks(identity: Any) -> None:
     cache = make_memory(DEPTH + 8, 1, kit).cache
     tokens = [place % 251 for place in range(DEPTH)]
     write(cache, tokens, 0)
-    chain = cache.open(view_of(1, RequestContext()), tokens, b"")
+    chain = cache.open(view_of(1, RequestContext()), token_bytes(tokens), b"")
     assert chain is not None and cache.on_device(chain) == DEPTH
     blocks = cache.acquire(chain, chain.found)
     cache.release(chain, blocks, DEPTH, 1, ReleaseCause.FINISHED)
@@ -185,7 +186,7 @@ def test_a_conversation_of_a_hundred_thousand_blocks(identity: Any) -> None:
 
 def write(cache: BlockCache, tokens: list[int], step: int) -> None:
     """A request computes these tokens and ends."""
-    chain = cache.open(view_of(0, RequestContext()), tokens, b"")
+    chain = cache.open(view_of(0, RequestContext()), token_bytes(tokens), b"")
     assert chain is not None
     blocks = cache.pool.take(len(tokens))
     cache.publish(chain, blocks, len(tokens), step)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jackfield import LLM, SamplingParams
-from jackfield.core.api import KEY_BYTES, CacheHints, RequestContext
+from jackfield.core.api import KEY_BYTES, TOKEN_BYTES, CacheHints, RequestContext
 from jackfield.core.kv import request_chain
 from jackfield.core.kv.build import CacheSettings
 from jackfield.core.kv.namespaces import Namespaces
@@ -149,10 +149,10 @@ def test_keys_that_meet_cost_a_hit_and_nothing_else(
 ) -> None:
     """Whatever the hash, tokens are compared."""
 
-    def constant(tokens: Any, block_size: int, *, start: int = 0, parent: bytes = b"") -> bytes:
-        return bytes(KEY_BYTES) * (len(tokens) // block_size - start)
+    def constant(data: bytes, block_size: int, *, start: int = 0, parent: bytes = b"") -> bytes:
+        return bytes(KEY_BYTES) * (len(data) // (block_size * TOKEN_BYTES) - start)
 
-    monkeypatch.setattr(request_chain, "block_keys", constant)
+    monkeypatch.setattr(request_chain, "keys_of", constant)
     watch = watch_of(identity(identity.Config()), num_blocks=256)
     random = Random(0)
     for _ in range(20):

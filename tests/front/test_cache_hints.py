@@ -48,9 +48,9 @@ def seen(llm: LLM, prompts: Any = ("x", "y"), **given: Any) -> list[NewRequest]:
     engine = llm.assembly.engine
     add = engine.add
 
-    def watch(new: NewRequest) -> None:
+    def watch(new: NewRequest, *more: Any) -> None:
         found.append(new)
-        add(new)
+        add(new, *more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "add", watch)

@@ -26,9 +26,9 @@ def seen(llm: LLM, monkeypatch: pytest.MonkeyPatch, **given: Any) -> list[Reques
     engine = llm.assembly.engine
     add = engine.add
 
-    def watch(new: Any) -> None:
+    def watch(new: Any, *more: Any) -> None:
         found.append(new.context)
-        add(new)
+        add(new, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "add", watch)
