@@ -29,7 +29,8 @@ from jackfield.core.engine.policies import Policies
 from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
 from jackfield.core.executors.encoder import encoder_of
-from jackfield.core.executors.loading import Loaded, Order, limits_for, load
+from jackfield.core.executors.limits import limits_for
+from jackfield.core.executors.loading import Loaded, Order, load
 from jackfield.core.executors.tiers import TierHooks
 from jackfield.core.host.config import Config
 from jackfield.core.host.discover import Found
@@ -84,8 +85,11 @@ class Assembly:
             time.sleep(min(max(alarm - self.clock.now(), 0.0), LONGEST_SLEEP))
 
 
-def assemble(resolved: Resolved, progress: Progress) -> Assembly:
-    """Resolve, check and load everything. Raises `JackfieldError`s that name what is wrong."""
+def assemble(resolved: Resolved, progress: Progress, *, streamed: bool = True) -> Assembly:
+    """Resolve, check and load everything. Raises `JackfieldError`s that name what is wrong.
+
+    streamed: whether somebody will wait for single tokens.
+    """
     started = time.monotonic()
     config = resolved.config
     set_threads(config.engine.threads)
@@ -95,7 +99,7 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     chosen = load_model_class(config.model.architecture or folder.architecture)
     model_class: Any = chosen.cls
     spec: ModelSpec = model_class.describe(folder.config)
-    limits = limits_for(config, spec, device)
+    limits = limits_for(config, spec, device, streamed=streamed)
     clock = SystemClock()
     services = Services()
     caches = build_caches(config, origins=resolved.origins)
@@ -109,8 +113,9 @@ def assemble(resolved: Resolved, progress: Progress) -> Assembly:
     tiers = TierHooks(*(caches.manager.implementations(hook) for hook in TIER_HOOKS))
     scratch = caches.manager.implementations("scratch")
     order = Order(
-        folder, model_class, spec, kernels, block_size, device, dtype, encoder, tiers, scratch
-    )
+        folder, model_class, spec, kernels, block_size, device, dtype, encoder, tiers, scratch,
+        streamed,
+    )  # fmt: skip
     loaded = load(order, config, progress)
     eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)
     cached = cache_stack(config, stack, loaded, str(path))

@@ -60,7 +60,7 @@ class LLM:
         **aliases: Any,
     ) -> None:
         resolved = resolve_settings(model, config, aliases)
-        self._assembly: Assembly = assemble(resolved, progress or RichProgress())
+        self._assembly: Assembly = assemble(resolved, progress or RichProgress(), streamed=False)
         self._names = count()
 
     @property

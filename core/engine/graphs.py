@@ -2,11 +2,13 @@
 
 A graph holds everything from the news of a step to the tokens that are fed to the next one. It is
 captured at the start, the largest first, so that all others fit into the memory that it took; those
-with filters or common beginnings when their size first comes, which takes tens of milliseconds.
+with filters or common beginnings when their size has come a few times, which takes tens of
+milliseconds. Until then a graph of up to twice that size stands in.
 """
 
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ SMALL_SIZES = (1, 2, 4, 8)
 FINE, FINE_UNTIL = 8, 256
 COARSE = 32
 LARGEST = 512
+WORTH = 8
+"""Steps of a size from which on a graph of its own is worth being captured."""
 """Slices; larger steps take so long that their launches do not count."""
 
 
@@ -93,6 +97,7 @@ class DecodeGraphs:
         self.ring = TokenRing(sizes[-1], device)
         self._logits_RV: Tensor | None = None
         self._graphs: dict[Variant, Captured | None] = {}
+        self._asked: Counter[Variant] = Counter()
         self._begun: list[torch.cuda.CUDAGraph] = []
 
     def fits(self, num_slices: int) -> bool:
@@ -112,7 +117,7 @@ class DecodeGraphs:
         """The graph for a step of decodes; None if it could not be captured."""
         size = self._sizes[bisect_left(self._sizes, shape.num_tokens)]
         variant = Variant(size, samples, shape.filtered and samples, shape.grouped)
-        return self._captured(variant)
+        return self._captured(self._standing_in(variant))
 
     def run(self, found: Captured, arrays: Arrays, shape: Shape) -> int:
         """One step of decodes. If it samples, its tokens are in the ring's slot that this returns;
@@ -141,6 +146,19 @@ class DecodeGraphs:
         if self._side is not None:
             self.streams.give_back(self._side, self._device)
             self._side = None
+
+    def _standing_in(self, variant: Variant) -> Variant:
+        """Itself, or a larger one that is there, as long as it is asked for only now and then."""
+        if variant in self._graphs:
+            return variant
+        self._asked[variant] += 1
+        if self._asked[variant] > WORTH:
+            return variant
+        first = bisect_left(self._sizes, variant.size)
+        larger = (variant._replace(size=size) for size in self._sizes[first:])
+        there = (one for one in larger if self._graphs.get(one) is not None)
+        found = next(there, variant)
+        return found if found.size <= 2 * variant.size else variant
 
     def _captured(self, variant: Variant) -> Captured | None:
         if variant not in self._graphs:

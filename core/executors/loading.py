@@ -8,7 +8,6 @@ import torch
 from jackfield.core.api import (
     BatchLimits,
     CapacityError,
-    ConfigError,
     KernelPlugin,
     KvSpec,
     Model,
@@ -29,6 +28,7 @@ from jackfield.core.engine.runner import SAMPLE, LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
 from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
+from jackfield.core.executors.limits import limits_for
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
@@ -55,8 +55,6 @@ from jackfield.core.kv.tiles import check_tiles
 CPU_POOL = 4 * GIB
 CPU_SHARE = 0.4
 CPU_ORIGIN = f"the pool takes {CPU_SHARE:g} of what is free, at most {CPU_POOL // GIB} GiB"
-CPU_TOKENS = 2048
-GPU_TOKENS = 8192
 FLOAT32_BYTES = 4
 
 
@@ -84,6 +82,7 @@ class Order(NamedTuple):
     """What is to be loaded, and on what. encoder: who says how keys and values are stored.
 
     tier_hooks: who brings and opens tiers. scratch_hooks: who holds memory beside the pool.
+    streamed: whether somebody waits for single tokens.
     """
 
     folder: ModelFolder
@@ -96,6 +95,7 @@ class Order(NamedTuple):
     encoder: Implementation | None = None
     tier_hooks: TierHooks = NO_TIERS
     scratch_hooks: Sequence[Implementation] = ()
+    streamed: bool = True
 
 
 def load(order: Order, config: Config, progress: Progress) -> Loaded:
@@ -111,7 +111,8 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     block_bytes = bytes_per_block(spec.groups, layouts)
     check_tiles(table.owners[ATTENTION], layouts, order.block_size)
     alignment = prompt_alignment(table.owners[ATTENTION], layouts)
-    limits = limits_for(config, spec, order.device)._replace(prompt_alignment=alignment)
+    found = limits_for(config, spec, order.device, streamed=order.streamed)
+    limits = found._replace(prompt_alignment=alignment)
     fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
     eager = uncapturable(table, limits.max_seqs, limits.max_model_len)
@@ -194,26 +195,6 @@ def _build(order: Order, table: Table, config: Config, progress: Progress) -> Mo
             weights.ignore(KV_SCALE_NAME)
             weights.finish()
             return model
-
-
-def limits_for(config: Config, spec: ModelSpec, device: torch.device) -> Limits:
-    """The largest step and the longest sequence, before the pool is sized."""
-    engine = config.engine
-    default = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
-    max_tokens = engine.max_num_batched_tokens or max(default, engine.max_num_seqs)
-    if max_tokens < engine.max_num_seqs:
-        raise ConfigError(
-            f"engine.max_num_batched_tokens is {max_tokens}, less than engine.max_num_seqs "
-            f"{engine.max_num_seqs}: a step could not hold one token of each; raise the first or "
-            f"lower the second"
-        )
-    wanted = config.model.max_model_len
-    if wanted is not None and wanted > spec.max_positions:
-        raise ConfigError(
-            f"model.max_model_len is {wanted}, but the model was made for {spec.max_positions} "
-            f"positions; lower it, or set rope scaling in the model's config.json"
-        )
-    return Limits(max_tokens, engine.max_num_seqs, wanted or spec.max_positions)
 
 
 def _count(

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import cycle
 from types import SimpleNamespace
@@ -98,9 +98,9 @@ class Bench:
         self.begun.append(weakref.ref(graph))
         return graph
 
-    def engine(self, compute: Compute | None = None) -> Any:
+    def engine(self, compute: Compute | None = None, sizes: Sequence[int] = (1, 2)) -> Any:
         given: Any = Inputs()
-        return DecodeGraphs(given, compute or drawn, [1, 2], 32, CPU)
+        return DecodeGraphs(given, compute or drawn, sizes, 32, CPU)
 
 
 def drawn(batch: Any, samples: bool) -> Outputs:
@@ -215,3 +215,25 @@ def test_closing_an_executor_closes_its_graphs(bench: Bench) -> None:
     executor.close()
     assert bench.log == ["waited", "reset", "back"]
     assert held() is None
+
+
+def found_sizes(engine: Any, tokens: int, times: int) -> list[int]:
+    shape = SimpleNamespace(num_tokens=tokens, filtered=True, grouped=False)
+    return [engine.find(shape, samples=True).size for _ in range(times)]
+
+
+def test_a_larger_graph_stands_in_until_a_size_is_worth_its_own(bench: Bench) -> None:
+    engine = bench.engine(sizes=[1, 2, 8, 12, 16])
+    engine._captured(Variant(16, filtered=True))
+    assert found_sizes(engine, 9, graphs.WORTH + 2) == [16] * graphs.WORTH + [12, 12]
+    assert found_sizes(engine, 7, 2) == [12, 12], "the smallest that is large enough"
+    assert found_sizes(engine, 2, 1) == [2], "nothing stands in for less than half of its size"
+    assert found_sizes(engine, 1, 1) == [2]
+    assert len(bench.begun) == 3
+
+
+def test_what_could_not_be_captured_does_not_stand_in(bench: Bench) -> None:
+    engine = bench.engine(sizes=[8, 12, 16])
+    engine._graphs[Variant(16, filtered=True)] = None
+    assert found_sizes(engine, 12, 1) == [12]
+    assert found_sizes(engine, 8, 1) == [12]

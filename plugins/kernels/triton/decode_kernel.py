@@ -3,12 +3,15 @@
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.early_kernel import wait_alone, wait_for_previous
+from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
 from jackfield.plugins.kernels.triton.encode_kernel import decode_pairs
 from jackfield.plugins.kernels.triton.merge_kernel import merge_row
 from jackfield.plugins.kernels.triton.work_list_kernel import ITEM
 
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+SHORT: tl.constexpr = tl.constexpr(8)
+"""Tiles up to which a piece is as good as done: what comes next may begin meanwhile. Beside long
+ones it would take room."""
 
 
 @triton.jit
@@ -268,15 +271,7 @@ def attend(
     return largest, weight, mixed
 
 
-@triton.jit
-def _wait(EARLY: tl.constexpr, FEW: tl.constexpr):
-    if FEW:
-        wait_for_previous(EARLY)
-    else:
-        wait_alone(EARLY)
-
-
-@triton.jit(do_not_specialize=["last_item"])
+@triton.jit(do_not_specialize=["last_item"], do_not_specialize_on_alignment=["order"])
 def decode_kernel(
     q,
     out,
@@ -322,7 +317,7 @@ def decode_kernel(
     ROWS hold the query heads of one row's group, or of several members if GROUPED. LAST: whoever
     finishes a row's last piece merges them all; otherwise `merge_kernel` does it afterwards.
     """
-    _wait(EARLY, LAST)
+    wait_alone(EARLY)
     lane = tl.arange(0, ROWS)
     entry = tl.arange(0, WIDTH)
     inside = (entry < HEAD_DIM)[None, :]
@@ -331,6 +326,8 @@ def decode_kernel(
     place = tl.load(item)
     while place >= 0:
         begin, end, first, partial, number = _item(item)
+        if LAST and end - begin <= SHORT * TILE:
+            let_next_begin(EARLY)
         following = pair + tl.num_programs(0)
         next_item = items + tl.minimum(following // KV_HEADS, last_item) * ITEM
         # Already here: what comes next must not wait for this pair. The cache then has all of it.

@@ -8,7 +8,9 @@ from jackfield.plugins.kernels.triton.early_kernel import wait_alone
 from jackfield.plugins.kernels.triton.shares_kernel import FIELDS, span
 
 
-@triton.jit(do_not_specialize=["rows", "window"])
+@triton.jit(
+    do_not_specialize=["rows", "window"], do_not_specialize_on_alignment=["lens"]
+)
 def decode_shares_kernel(
     q,
     out,

@@ -14,6 +14,13 @@ def wait_for_previous(EARLY: tl.constexpr):
 
 
 @triton.jit
+def let_next_begin(EARLY: tl.constexpr):
+    """The first half of `wait_for_previous`, for kernels that wait first."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def wait_alone(EARLY: tl.constexpr):
     """The same for a kernel that fills the device: the next launch would take room from programs
     of it that have not begun, so it begins when they have all ended."""

@@ -96,7 +96,9 @@ def merge_kernel(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["rows", "window"])
+@triton.jit(
+    do_not_specialize=["rows", "window"], do_not_specialize_on_alignment=["lens"]
+)
 def merge_shares_kernel(
     partials,
     sums,

@@ -1,6 +1,6 @@
 """Causal attention of slices of several tokens: in tiles, or by dense calls for a sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from jackfield.plugins.kernels.triton.prefill_plan import (
     Slice,
     classify,
     divide,
+    parted,
     tiles,
 )
 from jackfield.plugins.kernels.triton.support import interpreted, num_processors
@@ -136,8 +137,9 @@ class TritonPrefill:
                 rest.append(one._replace(extent=one.extent._replace(begin=begin)))
         slots = self._programs(geometry.device) // geometry.kv_heads
         launches = tuple(
-            self._launch(geometry, rows, slices, slots)
+            launch
             for rows, slices in classify(rest, geometry.group, slots)
+            for launch in self._launches(geometry, rows, slices, slots)
         )
         return Plan(launches, tuple(dense))
 
@@ -150,18 +152,21 @@ class TritonPrefill:
             return None
         return split
 
-    def _launch(self, geometry: Geometry, rows: int, slices: Sequence[Slice], slots: int) -> Launch:
+    def _launches(
+        self, geometry: Geometry, rows: int, slices: Sequence[Slice], slots: int
+    ) -> Iterator[Launch]:
         shape = _shape(geometry, rows)
         config = self._configs.find(shape, geometry.dtype, geometry.device)
         pack = min(config["PACK"] or geometry.group, geometry.group, config["BLOCK_M"])
         packs = -(-geometry.group // pack)
         found = tiles(slices, config["BLOCK_M"] // pack, geometry.window)
-        divided = divide(found, config["BLOCK_N"], max(slots // packs, 1))
-        if divided is None:
-            return Launch(config, pack, _upload(found, geometry.device), None)
-        pieces, joins = divided
-        device = geometry.device
-        return Launch(config, pack, _upload(pieces, device), _upload(joins, device))
+        slots, device = max(slots // packs, 1), geometry.device
+        for together in parted(found, slots):
+            divided = divide(together, config["BLOCK_N"], slots)
+            if divided is None:
+                yield Launch(config, pack, _upload(together, device), None)
+            else:
+                yield Launch(config, pack, *(_upload(rows, device) for rows in divided))
 
     def _programs(self, device: torch.device) -> int:
         if self._slots is None:

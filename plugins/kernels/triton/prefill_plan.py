@@ -12,6 +12,8 @@ CLASSES = (16, 64, 128)
 """Rows of a tile. A slice gets the smallest that holds its rows, or else the largest."""
 SHORTEST_PART = 512
 """Keys from which a part of a tile's keys is worth a program, and the join that it takes."""
+FAR_LONGER = 1.5
+"""Than an even share of all keys: such tiles would be computed alone in the end."""
 
 
 class Slice(NamedTuple):
@@ -91,6 +93,18 @@ def _tile(one: Slice, offset: int, tokens: int, window: int | None) -> Piece:
     position = one.extent.past + offset
     begin = 0 if window is None else max(0, position + 1 - window)
     return Piece(one.row, one.extent.begin + offset, count, position, begin, position + count)
+
+
+def parted(found: Sequence[Piece], slots: int) -> Iterator[Sequence[Piece]]:
+    """Tiles that are computed together. Few ones with far more keys than others are left to
+    themselves, so that they can be divided. slots: tiles that run at the same time."""
+    even = sum(piece.keys for piece in found) / slots
+    limit = max(FAR_LONGER * even, 2 * SHORTEST_PART)
+    longest = [piece for piece in found if piece.keys > limit]
+    if 0 < 2 * len(longest) <= slots and len(longest) < len(found):
+        yield longest
+        found = found[len(longest) :]
+    yield found
 
 
 def divide(found: Sequence[Piece], tile: int, slots: int) -> tuple[list[Piece], list[Join]] | None:

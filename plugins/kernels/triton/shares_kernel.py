@@ -30,7 +30,10 @@ def _tiles(
     return tl.where(row < rows, tiles, 0)
 
 
-@triton.jit(do_not_specialize=["rows", "programs", "window", "least"])
+@triton.jit(
+    do_not_specialize=["rows", "programs", "window", "least"],
+    do_not_specialize_on_alignment=["lens"],
+)
 def shares_kernel(
     lens,
     shares,

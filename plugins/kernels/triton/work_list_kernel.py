@@ -172,8 +172,10 @@ def _totals(
     )  # fmt: skip
 
 
+# Beside parts of prompts, common beginnings are told at any multiple of 4 bytes.
 @triton.jit(
-    do_not_specialize=["rows", "capacity", "window", "processors", "overhead", "cut", "merge"]
+    do_not_specialize=["rows", "capacity", "window", "processors", "overhead", "cut", "merge"],
+    do_not_specialize_on_alignment=["lens", "order", "rank", "size", "shared"],
 )
 def work_list_kernel(
     lens,

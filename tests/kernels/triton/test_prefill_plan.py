@@ -8,6 +8,7 @@ from jackfield.plugins.kernels.triton.prefill_plan import (
     Slice,
     classify,
     divide,
+    parted,
     tiles,
 )
 
@@ -70,3 +71,23 @@ def test_parts_begin_at_tiles_and_cover_all_keys() -> None:
     assert [part.begin for part in parts[1:]] == [part.end for part in parts[:-1]]
     assert all(part.begin % 64 == 0 for part in parts[1:])
     assert max(part.keys for part in pieces) <= SHORTEST_PART + 64
+
+
+def test_few_tiles_with_far_more_keys_are_left_to_themselves() -> None:
+    """Else the tiles beside them would be enough for the device, and nothing would be divided."""
+    end, begin = _slice(0, 256, past=31_744), _slice(1, 1009, begin=256)
+    found = tiles([end, begin], 128, None)
+    assert divide(found, 64, 8) is None
+    long, rest = parted(found, 8)
+    assert [tile.row for tile in long] == [0, 0] and {tile.row for tile in rest} == {1}
+    assert len(long) + len(rest) == len(found)
+    divided = divide(long, 64, 8)
+    assert divided is not None and len(divided[0]) == 8
+
+
+def test_tiles_that_are_about_equal_stay_together() -> None:
+    for slices in ([_slice(0, 256, past=31_744)], [_slice(row, 128, past=900) for row in (0, 1)]):
+        found = tiles(slices, 128, None)
+        assert list(parted(found, 8)) == [found]
+    growing = tiles([_slice(0, 2048)], 128, None)
+    assert list(parted(growing, 8)) == [growing], "most of them are long"
