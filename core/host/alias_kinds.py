@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from jackfield.core.host.aliases import FIXED, PLAIN
+from jackfield.core.host.aliases import FIXED, NEGATED, PLAIN
 from jackfield.core.host.config import SECTIONS
 from jackfield.core.host.origin import Key, dotted
 from jackfield.core.host.stack_edits import KV_FORMATS
@@ -38,11 +38,15 @@ OTHERS: Mapping[str, AliasKind] = {
 def alias_kinds() -> dict[str, AliasKind]:
     """The kind of every alias, in the order of `alias_names`."""
     plain = {name: OTHERS.get(name) or _of_key(key) for name, key in PLAIN.items()}
+    negated = {
+        name: AliasKind(bool, (), f"The opposite of {dotted(key)}.")
+        for name, key in NEGATED.items()
+    }
     fixed = {
         name: AliasKind(type(rule.accepted[0]), (), rule.otherwise, fixed=True)
         for name, rule in FIXED.items()
     }
-    return {**plain, **OTHERS, **fixed}
+    return {**plain, **negated, **OTHERS, **fixed}
 
 
 def _of_key(key: Key) -> AliasKind:
