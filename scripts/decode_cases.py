@@ -70,7 +70,7 @@ CODES_CASES = [
 def config(
     tile: int, stages: int, warps: int, ctas: int, last: int = 1, overhead: int = 24, **more: int
 ) -> Config:
-    """more: CUT, EARLY, REGISTERS, SHARES and LEAST."""
+    """more: CUT, REGISTERS, SHARES and LEAST."""
     return {
         "TILE": tile, "CTAS": ctas, "OVERHEAD": overhead, "MERGE": 2, "LAST": last,
         "num_warps": warps, "num_stages": stages, **more,
@@ -88,7 +88,6 @@ VARIANTS = [
     STANDARD,
     config(64, 3, 4, 3, last=0),
     config(64, 3, 4, 3, last=0, overhead=48),
-    config(64, 3, 4, 3, last=0, overhead=48, EARLY=0),
     config(64, 3, 4, 3, overhead=96),
     config(64, 4, 4, 2),
     config(32, 3, 2, 6),
@@ -98,9 +97,7 @@ WHOLE = 1 << 20
 """What it costs to cut rows if they are not to be cut."""
 FEW_VARIANTS = [
     config(64, 3, 4, 3, overhead=96),
-    config(64, 3, 4, 3, overhead=96, EARLY=0),
     config(64, 3, 4, 3, overhead=96, CUT=128),
-    config(64, 3, 4, 3, overhead=96, CUT=128, EARLY=0),
     config(64, 3, 4, 3, overhead=300, CUT=128),
     config(64, 3, 4, 3, overhead=96, CUT=WHOLE),
     config(64, 3, 4, 3, overhead=96, last=0),
@@ -130,7 +127,6 @@ SHARES_VARIANTS = [
     config(128, 2, 4, 2, last=0, overhead=48),
     config(64, 3, 4, 3, last=0, SHARES=1, LEAST=4),
     config(64, 3, 4, 3, last=0, SHARES=1, LEAST=8),
-    config(64, 3, 4, 3, last=0, SHARES=1, LEAST=4, EARLY=0),
     config(64, 4, 4, 2, last=0, SHARES=1, LEAST=4),
     config(128, 2, 4, 2, last=0, SHARES=1, LEAST=4),
     config(128, 2, 8, 3, last=0, SHARES=1, LEAST=4, REGISTERS=80),

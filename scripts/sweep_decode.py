@@ -62,7 +62,6 @@ class Timing(NamedTuple):
 
 NAMED = (
     ("CUT", "cut"),
-    ("EARLY", "early"),
     ("REGISTERS", "registers"),
     ("SHARES", "shares"),
     ("LEAST", "least"),

@@ -39,7 +39,13 @@ PROMPTS: Sequence[Sequence[Part]] = (
     [(60_003, 4093)],
 )
 """Few and many, short and long ones, with and without a past: kernels tell these apart."""
-MIXED: Sequence[tuple[int, Part]] = ((2, (0, 5)), (40, (0, 100)), (40, (1024, 40)))
+MIXED: Sequence[tuple[int, Part]] = (
+    (2, (0, 5)),
+    (40, (0, 100)),
+    (40, (1024, 40)),
+    (2, (0, 4096)),
+    (40, (0, 4096)),
+)
 """Decodes, and a part of a prompt beside them."""
 SOME = SamplingParams(temperature=0.7)
 FILTERED = SamplingParams(temperature=0.7, top_p=0.9, top_k=20)

@@ -17,8 +17,9 @@ from jackfield.core.api.kernel import (
     KvTensor,
 )
 from jackfield.plugins.kernels.triton.attention_step import INTERPRETED, TritonStep
+from jackfield.plugins.kernels.triton.beside import Beside
 from jackfield.plugins.kernels.triton.configs import Configs
-from jackfield.plugins.kernels.triton.decode import decode_attention
+from jackfield.plugins.kernels.triton.decode import decode_attention, plan_decodes
 from jackfield.plugins.kernels.triton.encode import encoding_reasons
 from jackfield.plugins.kernels.triton.kv_write import kv_write
 from jackfield.plugins.kernels.triton.prefill import TritonPrefill
@@ -39,6 +40,7 @@ class TritonAttention:
         self._configs = Configs("decode")
         self._prefill = TritonPrefill()
         self._specs: list[KvSpec] = []
+        self._beside = Beside()
 
     @property
     def notes(self) -> list[str]:
@@ -76,10 +78,20 @@ class TritonAttention:
 
     def forward(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> Tensor:
         if step.batch.num_decodes:
-            decode_attention(q_TNH, layer, step, out_TNH)
+            self._decode(q_TNH, layer, step, out_TNH)
         if step.prefill is not None:
             self._prefill.forward(q_TNH, layer, step.prefill, out_TNH)
+            if step.batch.num_decodes and step.prefill.is_large:
+                self._beside.join(q_TNH.device)
         return out_TNH
+
+    def _decode(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> None:
+        queries = plan_decodes(q_TNH, layer, step)
+        if step.prefill is None or not step.prefill.is_large:
+            decode_attention(queries, layer, step, out_TNH, self._beside)
+            return
+        with self._beside(q_TNH.device):
+            decode_attention(queries, layer, step, out_TNH, self._beside, alone=False)
 
 
 def _device() -> torch.device:

@@ -57,10 +57,10 @@ class Plan(NamedTuple):
     """The work of one geometry's layers. config and group_config: of the two launches.
 
     In configurations CTAS are programs per processor; OVERHEAD, CUT (0 if left out), MERGE and LAST
-    are what `Cut` and `decode_kernel` say. EARLY (1 if left out): launches begin before the kernel
-    in front of them ends. REGISTERS: at most so many of a thread, so that CTAS programs fit, where
-    products have no more rows than they must. SHARES, LEAST (0 if left out): work is cut into equal
-    shares, of so many tiles at least, unless common beginnings are looked for.
+    are what `Cut` and `decode_kernel` say. REGISTERS: at most so many of a thread, so that CTAS
+    programs fit, where products have no more rows than they must. SHARES, LEAST (0 if left out):
+    work is cut into equal shares, of so many tiles at least, unless common beginnings are looked
+    for.
 
     partials `[partial, N, H]` and sums `[partial, N]`, float32.
     """

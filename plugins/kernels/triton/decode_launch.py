@@ -24,8 +24,11 @@ LARGE = 8192
 """Entries of the results of a piece from which on the warps of the table could not hold them."""
 
 
-def options_of(q_TNH: Tensor, layer: KvLayer, config: Config, rows: int) -> dict[str, Any]:
-    """How a kernel of decodes is compiled, beside its heads. rows: of its products."""
+def options_of(
+    q_TNH: Tensor, layer: KvLayer, config: Config, rows: int, *, alone: bool
+) -> dict[str, Any]:
+    """How a kernel of decodes is compiled, beside its heads. rows: of its products. alone: nothing
+    runs beside it, so that it may begin early."""
     return {
         "BLOCK_SIZE": layer.tensors["k"].shape[2],
         "ROWS": rows,
@@ -38,7 +41,7 @@ def options_of(q_TNH: Tensor, layer: KvLayer, config: Config, rows: int) -> dict
         "WINDOWED": layer.window is not None,
         "num_stages": config["num_stages"],
         "maxnreg": config.get("REGISTERS") if rows == SMALLEST else None,
-        **early_of(config, q_TNH.device),
+        **early_of(q_TNH.device, alone=alone),
     }
 
 
@@ -63,14 +66,14 @@ def merged_of(geometry: Geometry, warps: int) -> dict[str, int]:
     return {"HEADS": heads, "PARTS": max(parts, 1)}
 
 
-def merge_options(geometry: Geometry, config: Config) -> dict[str, Any]:
-    """Of a kernel that merges."""
+def merge_options(geometry: Geometry, *, alone: bool) -> dict[str, Any]:
+    """Of a kernel that merges. alone: as above."""
     warps = MERGE_WARPS if merges_few(geometry) else 4 * MERGE_WARPS
     return {
         **heads_of(geometry),
         **merged_of(geometry, warps),
         "num_warps": warps,
-        **early_of(config, geometry.device),
+        **early_of(geometry.device, alone=alone),
     }
 
 
@@ -78,6 +81,5 @@ def merges_few(geometry: Geometry) -> bool:
     return power_of_two(geometry.group) * geometry.width <= MOST_MERGED
 
 
-def early_of(config: Config, device: torch.device) -> dict[str, Any]:
-    """A table may forbid it."""
-    return early(device) if config.get("EARLY", 1) else {"EARLY": False}
+def early_of(device: torch.device, *, alone: bool) -> dict[str, Any]:
+    return early(device) if alone else {"EARLY": False}

@@ -22,6 +22,8 @@ def decode_shares(
     out_TNH: Tensor,
     geometry: Geometry,
     plan: SharesPlan,
+    *,
+    alone: bool,
 ) -> None:
     """Two launches: shares, and then what several of them have a part of."""
     shares, scales = plan.shares, layer.scales
@@ -50,7 +52,7 @@ def decode_shares(
         **heads_of(geometry),
         ALIGN=shares.align,
         num_warps=warps_of(plan.config, geometry),
-        **options_of(q_TNH, layer, plan.config, geometry.rows),
+        **options_of(q_TNH, layer, plan.config, geometry.rows, alone=alone),
     )
     merge_shares_kernel[(shares.programs,)](
         plan.partials,
@@ -64,5 +66,5 @@ def decode_shares(
         TILE=shares.tile,
         ALIGN=shares.align,
         WINDOWED=layer.window is not None,
-        **merge_options(geometry, plan.config),
+        **merge_options(geometry, alone=alone),
     )

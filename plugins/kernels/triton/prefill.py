@@ -44,6 +44,10 @@ class Geometry(NamedTuple):
         return self.heads // self.kv_heads
 
 
+LARGE = 2048
+"""Tokens of prompts from which on it is worth the host's time to launch decodes beside them."""
+
+
 class Launch(NamedTuple):
     """Tiles of one size. work: their pieces. joins: of tiles whose keys were divided."""
 
@@ -71,6 +75,7 @@ class PrefillStep:
             if extent.end > extent.begin
         )
         self.max_len = max((one.extent.length for one in self.slices), default=0)
+        self.is_large = sum(one.tokens for one in self.slices) >= LARGE
         self.plans: dict[Geometry, Plan] = {}
 
 
