@@ -1,7 +1,7 @@
 """What one step may hold: the folded shape, and what is left of it for prompts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jackfield.core.api import Shape
@@ -12,6 +12,9 @@ from jackfield.core.engine.request import Request
 UNLIMITED = 2**31
 KEPT = 7, 8
 """Of a chunk of a prompt: the least that may be left of it, for its end to be at a good place."""
+LONG = 4
+"""Times the alignment: prompts that want more are not begun, or gone on with, by the small rest of
+a step at a place that is not good. All their later parts would be of other lengths than usual."""
 
 
 class Caps(NamedTuple):
@@ -64,7 +67,7 @@ class Caps(NamedTuple):
 class Room:
     """What is left of the step for prompts: positions and sequences.
 
-    alignment: of the ends of chunks. is_cut: a prompt has got less than it wanted; what the place
+    alignment: of the ends of chunks. whole: positions before the first prompt. is_cut: a prompt has got less than it wanted; what the place
     of its end leaves is for those that want no more. A part of another prompt would only be a
     small one, end at a place that is not good, and come again in the next step.
     """
@@ -72,6 +75,7 @@ class Room:
     tokens: int
     seqs: int
     alignment: int = 1
+    whole: int = 0
     is_cut: bool = False
 
     @staticmethod
@@ -80,11 +84,11 @@ class Room:
         used = planner.limits.max_tokens - planner.tokens_left
         tokens = min(caps.tokens - used, caps.prefill_tokens, planner.tokens_left)
         alignment = planner.limits.prompt_alignment
-        return Room(max(tokens, 0), max(caps.seqs - used, 0), alignment)
+        return Room(max(tokens, 0), max(caps.seqs - used, 0), alignment, tokens)
 
     def after(self, prompts: Sequence[Request], limits: dict[int, int]) -> "Room":
         """What is left when these prompts get what they need, or what they are limited to."""
-        left = Room(self.tokens, max(self.seqs - len(prompts), 0), self.alignment, self.is_cut)
+        left = replace(self, seqs=max(self.seqs - len(prompts), 0))
         for one in prompts:
             left.promise(one, min(one.need, limits.get(one.handle, UNLIMITED)))
         return left
@@ -96,9 +100,7 @@ class Room:
     def chunk(self, request: Request, wanted: int) -> int:
         """How many of its next positions a prompt gets. wanted: what it needs, or what policies
         limit it to; only where the step has less than that, the end's place is looked at."""
-        if wanted <= self.tokens:
-            return wanted
-        return 0 if self.is_cut else _aligned(request.computed, self.tokens, self.alignment)
+        return self._part(request.computed, wanted, request.need)
 
     def take(self, length: int, wanted: int) -> None:
         """A prompt that wanted so much has got that chunk."""
@@ -107,7 +109,18 @@ class Room:
 
     def serves(self, planner: Planner, request: Request) -> bool:
         """Whether who waits can use what is left."""
-        return not self.is_cut or request.total - planner.cached_tokens(request) <= self.tokens
+        start = planner.cached_tokens(request)
+        needed = request.total - start
+        return needed <= 0 or self._part(start, needed, needed) > 0
+
+    def _part(self, start: int, wanted: int, needed: int) -> int:
+        if wanted <= self.tokens:
+            return wanted
+        if self.is_cut:
+            return 0
+        is_rest = 2 * self.tokens < self.whole and needed >= LONG * self.alignment
+        kept = (0, 1) if is_rest and self.alignment > 1 else KEPT
+        return _aligned(start, self.tokens, self.alignment, kept)
 
 
 def admission_limit(
@@ -127,11 +140,12 @@ def admission_limit(
     return None
 
 
-def _aligned(start: int, length: int, alignment: int) -> int:
-    """A chunk whose end is a multiple, if most of it is left; else as it is."""
-    shorter = (start + length) // alignment * alignment - start
-    kept, of = KEPT
-    return shorter if shorter > 0 and of * shorter >= kept * length else length
+def _aligned(start: int, length: int, alignment: int, kept: tuple[int, int]) -> int:
+    """A chunk whose end is a multiple, if so much of it is left; else as it is."""
+    shorter = max((start + length) // alignment * alignment - start, 0)
+    least, of = kept
+    is_enough = of * shorter >= least * length and (shorter > 0 or least == 0)
+    return shorter if is_enough else length
 
 
 def _at_most(limit: int | None, maximum: int) -> int:

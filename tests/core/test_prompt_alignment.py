@@ -125,8 +125,26 @@ def test_a_part_that_begins_elsewhere_ends_at_a_multiple() -> None:
     runs = Runs(replace(ROOMY, prompt_alignment=8))
     runs.add("first", 89)
     runs.add("second", 300)
-    assert runs.step() == {"first": (0, 89), "second": (0, 11)}, "8 of 11 would be too little"
-    assert runs.all("second") == [(11, 93), (104, 96), (200, 100)]
+    assert runs.step() == {"first": (0, 89), "second": (0, 8)}
+    assert runs.all("second") == [(8, 96), (104, 96), (200, 100)]
+
+
+def test_a_short_prompt_takes_all_of_a_rest() -> None:
+    runs = Runs(ROOMY)
+    runs.add("first", 89)
+    runs.add("second", 63)
+    assert runs.step() == {"first": (0, 89), "second": (0, 11)}
+    assert runs.all("second") == [(11, 52)]
+
+
+def test_a_long_prompt_does_not_take_a_rest_below_the_alignment() -> None:
+    runs = Runs(ROOMY)
+    runs.add("first", 90)
+    runs.add("second", 64)
+    runs.add("third", 7)
+    assert runs.step() == {"first": (0, 90)}
+    assert runs.why("second")[-1] == Code.STEP_FULL
+    assert runs.step() == {"second": (0, 64), "third": (0, 7)}
 
 
 @pytest.mark.parametrize(
@@ -192,8 +210,8 @@ def test_a_long_prompt_does_not_begin_with_what_is_left() -> None:
     runs.add("next", 200)
     assert [runs.step() for _ in range(2)] == [{"long": (0, 96)}, {"long": (96, 96)}]
     assert runs.why("next")[-1] == Code.STEP_FULL
-    assert runs.step() == {"long": (192, 58), "next": (0, 42)}, "32 of 42 would be too little"
-    assert runs.all("next") == [(42, 86 + 14), (142, 58)]
+    assert runs.step() == {"long": (192, 58), "next": (0, 32)}
+    assert runs.all("next") == [(32, 96), (128, 72)]
 
 
 def test_who_runs_gets_no_sliver_either() -> None:
@@ -204,7 +222,7 @@ def test_who_runs_gets_no_sliver_either() -> None:
     assert runs.step() == {"first": (96, 50), "second": (0, 48)}
     assert runs.step() == {"first": (146, 94)}
     assert runs.step() == {"first": (240, 96)}
-    assert runs.step() == {"first": (336, 60), "second": (48, 40)}
+    assert runs.step() == {"first": (336, 60), "second": (48, 32)}
 
 
 def test_a_quota_within_what_is_left_is_kept() -> None:
