@@ -49,14 +49,16 @@ class KvLayout(NamedTuple):
     """The tensors that hold one layer's blocks.
 
     tile: positions that the kernel reads at once; blocks must be a multiple of it.
-    prompt_alignment: positions; where a step has no room for all of a prompt, the kernel is fastest
-    if the part ends at a multiple of it. Done where that costs at most 1/8 of the part and no
-    policy says otherwise: slices may still begin and end anywhere.
+    prompt_alignment: positions; where a step has no room for all of a prompt, parts of it had
+    better end at multiples. That is done where it costs little and no policy says otherwise.
+    short_steps: decodes and positions; steps of at most so many decodes, none of them longer, are
+    not launched like others, and have CUDA graphs of their own, with that as their `max_len`.
     """
 
     tensors: tuple[KvTensor, ...]
     tile: int = 1
     prompt_alignment: int = 1
+    short_steps: tuple[int, int] = (0, 0)
 
     @property
     def bytes_per_block(self) -> int:
@@ -125,10 +127,9 @@ class AttnBatch(NamedTuple):
     go. The first num_decodes slices have one token each; `prompts` are the others, as the host
     knows them. shared: None if the host did not look for common beginnings.
 
-    In a step that is captured in a CUDA graph all slices are decodes, the tensors keep their
-    addresses and change their content between replays, and max_len is the most that may come. Such
-    a step may be padded with slices of length 0, whose slot is -1: nothing is stored for them, and
-    their output is 0.
+    In a step that a CUDA graph holds all slices are decodes, tensors keep their addresses and
+    change their content between replays, and max_len is the most that may come. It may be padded
+    with slices of length 0 and slot -1: nothing is stored for them, and their output is 0.
     """
 
     query_start_S1: "Tensor"

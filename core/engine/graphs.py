@@ -9,7 +9,7 @@ milliseconds. Until then a graph of up to twice that size stands in.
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -21,6 +21,7 @@ from jackfield.core.engine.batch import Batch, Rows
 from jackfield.core.engine.capture_streams import CaptureStreams
 from jackfield.core.engine.device_inputs import Arrays, DeviceInputs, Shape, Views, views_of
 from jackfield.core.engine.packing import Packing
+from jackfield.core.engine.prefix_groups import SMALLEST_GROUP
 from jackfield.core.engine.token_ring import NOBODYS, TokenRing
 
 log = logging.getLogger("jackfield.engine")
@@ -35,12 +36,14 @@ WORTH = 8
 
 class Variant(NamedTuple):
     """What is captured. size: slices. samples: whether it draws the tokens, too; filtered: from
-    parts of the vocabulary. grouped: whether common beginnings are read once."""
+    parts of the vocabulary. grouped: whether common beginnings are read once. short: whether no
+    sequence is longer than those of `ShortSteps`."""
 
     size: int
     samples: bool = True
     filtered: bool = False
     grouped: bool = False
+    short: bool = False
 
 
 class Outputs(NamedTuple):
@@ -66,6 +69,41 @@ class Captured:
     logits_RV: Tensor | None
 
 
+class ShortSteps(NamedTuple):
+    """Steps of at most so many decodes, none of them longer, that are not launched like others."""
+
+    decodes: int
+    positions: int
+
+
+NO_SHORT_STEPS = ShortSteps(0, 0)
+
+
+class Sizes(NamedTuple):
+    """slices: that steps are padded to, ascending. max_len: of a sequence."""
+
+    slices: Sequence[int]
+    max_len: int
+    short_steps: ShortSteps = NO_SHORT_STEPS
+
+    def variant(self, shape: Shape, samples: bool) -> Variant:
+        """The one for a step of decodes."""
+        size = self.slices[bisect_left(self.slices, shape.num_tokens)]
+        short = size <= self.short_steps.decodes and shape.max_len <= self.short_steps.positions
+        return Variant(size, samples, shape.filtered and samples, shape.grouped, short)
+
+    def plain(self, samples: bool) -> Iterator[Variant]:
+        """All without filters and common beginnings, the largest first."""
+        for size in reversed(self.slices):
+            yield Variant(size, samples)
+            if size <= self.short_steps.decodes:
+                yield Variant(size, samples, short=True)
+
+    def longest(self, variant: Variant) -> int:
+        """Positions that its sequences may have."""
+        return min(self.max_len, self.short_steps.positions) if variant.short else self.max_len
+
+
 def padded_sizes(most: int) -> list[int]:
     """Sizes for steps of up to `most` slices, ascending."""
     sizes = [*SMALL_SIZES, *range(2 * FINE, FINE_UNTIL + 1, FINE)]
@@ -83,18 +121,16 @@ class DecodeGraphs:
         self,
         inputs: DeviceInputs,
         compute: Compute,
-        sizes: Sequence[int],
-        max_len: int,
+        sizes: Sizes,
         device: torch.device,
     ) -> None:
         self._inputs = inputs
         self._compute = compute
         self._sizes = sizes
-        self._max_len = max_len
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._side: torch.cuda.Stream | None = None
-        self.ring = TokenRing(sizes[-1], device)
+        self.ring = TokenRing(sizes.slices[-1], device)
         self._logits_RV: Tensor | None = None
         self._graphs: dict[Variant, Captured | None] = {}
         self._asked: Counter[Variant] = Counter()
@@ -102,22 +138,21 @@ class DecodeGraphs:
 
     def fits(self, num_slices: int) -> bool:
         """Whether there is a size for so many decodes."""
-        return num_slices <= self._sizes[-1]
+        return num_slices <= self._sizes.slices[-1]
 
     def warm_up(self, *, samples: bool) -> None:
         """Capture all plain sizes, the largest first, and see that whatever kernels others need
         are there."""
-        for size in reversed(self._sizes):
-            self._captured(Variant(size, samples))
-        for size in (self._sizes[-1], self._sizes[0]):
-            self._captured(Variant(size, samples, grouped=True))
+        for variant in self._sizes.plain(samples):
+            self._captured(variant)
+        for size in (self._sizes.slices[-1], self._sizes.slices[0]):
+            if self._sizes.slices[-1] >= SMALLEST_GROUP:
+                self._captured(Variant(size, samples, grouped=True))
             self._captured(Variant(size, samples, filtered=samples))
 
     def find(self, shape: Shape, *, samples: bool) -> Captured | None:
         """The graph for a step of decodes; None if it could not be captured."""
-        size = self._sizes[bisect_left(self._sizes, shape.num_tokens)]
-        variant = Variant(size, samples, shape.filtered and samples, shape.grouped)
-        return self._captured(self._standing_in(variant))
+        return self._captured(self._standing_in(self._sizes.variant(shape, samples)))
 
     def run(self, found: Captured, arrays: Arrays, shape: Shape) -> int:
         """One step of decodes. If it samples, its tokens are in the ring's slot that this returns;
@@ -154,8 +189,8 @@ class DecodeGraphs:
         self._asked[variant] += 1
         if self._asked[variant] > WORTH:
             return variant
-        first = bisect_left(self._sizes, variant.size)
-        larger = (variant._replace(size=size) for size in self._sizes[first:])
+        sizes = self._sizes.slices
+        larger = (variant._replace(size=size) for size in sizes[bisect_left(sizes, variant.size) :])
         there = (one for one in larger if self._graphs.get(one) is not None)
         found = next(there, variant)
         return found if found.size <= 2 * variant.size else variant
@@ -172,8 +207,8 @@ class DecodeGraphs:
 
     def _capture(self, variant: Variant) -> Captured:
         shape = Shape(
-            variant.size, variant.size, 1, self._max_len, (), False, variant.filtered,
-            variant.grouped,
+            variant.size, variant.size, 1, self._sizes.longest(variant), (), False,
+            variant.filtered, variant.grouped,
         )  # fmt: skip
         nothing = self._inputs.nothing(shape)
         nothing.ring_1 = self.ring.told(NOBODYS)
@@ -216,5 +251,5 @@ class DecodeGraphs:
             return batch.rows, None
         rows, vocabulary = logits_RV.shape
         if self._logits_RV is None:
-            self._logits_RV = logits_RV.new_empty((self._sizes[-1], vocabulary))
+            self._logits_RV = logits_RV.new_empty((self._sizes.slices[-1], vocabulary))
         return batch.rows, self._logits_RV[:rows].copy_(logits_RV)

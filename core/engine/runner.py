@@ -21,7 +21,14 @@ from jackfield.core.engine.attend import StepAttention
 from jackfield.core.engine.batch import Batch, Columns, Rows, StepInputs
 from jackfield.core.engine.device_inputs import DeviceInputs
 from jackfield.core.engine.downloads import Download, downloads_for
-from jackfield.core.engine.graphs import DecodeGraphs, Outputs, padded_sizes
+from jackfield.core.engine.graphs import (
+    NO_SHORT_STEPS,
+    DecodeGraphs,
+    Outputs,
+    ShortSteps,
+    Sizes,
+    padded_sizes,
+)
 from jackfield.core.engine.host_inputs import HostInputs
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.prompt_scores import Piece, PromptScores, read
@@ -41,7 +48,8 @@ NO_NUMBERS = (
 class LoadedModel(NamedTuple):
     """A model with the operations it runs on and the memory it writes to.
 
-    uncapturable: operations that cannot be part of a CUDA graph, by name.
+    uncapturable: operations that cannot be part of a CUDA graph, by name. short_steps: as in
+    `KvLayout`.
     """
 
     model: Model
@@ -51,6 +59,7 @@ class LoadedModel(NamedTuple):
     vocab_size: int
     uses_prompt_lens: bool
     uncapturable: frozenset[str] = frozenset()
+    short_steps: ShortSteps = NO_SHORT_STEPS
 
 
 @dataclass(slots=True)
@@ -97,9 +106,10 @@ class Runner:
         inputs = DeviceInputs(self._tables, block_size, device, make, prompt_lens=lens)
         self._inputs = inputs
         if device.type == "cuda" and not loaded.uncapturable - {SAMPLE}:
-            self._graphs = DecodeGraphs(
-                inputs, self._compute, padded_sizes(limits.max_seqs), limits.max_model_len, device
-            )  # fmt: skip
+            sizes = Sizes(
+                padded_sizes(limits.max_seqs), limits.max_model_len, loaded.short_steps
+            )
+            self._graphs = DecodeGraphs(inputs, self._compute, sizes, device)
 
     def warm_up(self) -> None:
         """Prepare what would otherwise make the first steps slow."""

@@ -33,6 +33,7 @@ from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
 from jackfield.core.executors.prompt_alignment import prompt_alignment
+from jackfield.core.executors.short_steps import short_steps
 from jackfield.core.executors.single import SingleDevice
 from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
 from jackfield.core.executors.warm_up import rehearse, warm_up
@@ -116,6 +117,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
     eager = uncapturable(table, limits.max_seqs, limits.max_model_len)
+    short = short_steps(table.owners[ATTENTION], layouts)
     eager = eager if config.engine.graphs else frozenset(table.owners)
 
     def loaded_with(num_blocks: int) -> LoadedModel:
@@ -125,7 +127,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
         )  # fmt: skip
         return LoadedModel(
             model, table.operations, layers, spec.groups, spec.vocab_size, spec.uses_prompt_lens,
-            eager,
+            eager, short,
         )  # fmt: skip
 
     scratch = _scratch(order, limits, attention.workspace, loaded_with)

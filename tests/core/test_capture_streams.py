@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from jackfield.core.api import KvLayout, PluginContractError
 from jackfield.core.engine import graphs
 from jackfield.core.engine.capture_streams import KINDS, CaptureStreams
-from jackfield.core.engine.graphs import DecodeGraphs, Outputs, Variant
+from jackfield.core.engine.graphs import (
+    NO_SHORT_STEPS,
+    DecodeGraphs,
+    Outputs,
+    ShortSteps,
+    Sizes,
+    Variant,
+)
 from jackfield.core.engine.runner import Runner
+from jackfield.core.executors.short_steps import short_steps
 from jackfield.core.executors.single import SingleDevice
 
 CPU = torch.device("cpu")
@@ -98,9 +107,14 @@ class Bench:
         self.begun.append(weakref.ref(graph))
         return graph
 
-    def engine(self, compute: Compute | None = None, sizes: Sequence[int] = (1, 2)) -> Any:
+    def engine(
+        self,
+        compute: Compute | None = None,
+        sizes: Sequence[int] = (1, 2),
+        short_steps: ShortSteps = NO_SHORT_STEPS,
+    ) -> Any:
         given: Any = Inputs()
-        return DecodeGraphs(given, compute or drawn, sizes, 32, CPU)
+        return DecodeGraphs(given, compute or drawn, Sizes(sizes, 32, short_steps), CPU)
 
 
 def drawn(batch: Any, samples: bool) -> Outputs:
@@ -218,7 +232,7 @@ def test_closing_an_executor_closes_its_graphs(bench: Bench) -> None:
 
 
 def found_sizes(engine: Any, tokens: int, times: int) -> list[int]:
-    shape = SimpleNamespace(num_tokens=tokens, filtered=True, grouped=False)
+    shape = SimpleNamespace(num_tokens=tokens, max_len=30, filtered=True, grouped=False)
     return [engine.find(shape, samples=True).size for _ in range(times)]
 
 
@@ -237,3 +251,40 @@ def test_what_could_not_be_captured_does_not_stand_in(bench: Bench) -> None:
     engine._graphs[Variant(16, filtered=True)] = None
     assert found_sizes(engine, 12, 1) == [12]
     assert found_sizes(engine, 8, 1) == [12]
+
+
+SHORT = ShortSteps(8, 20)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_len", "short"), [(8, 20, True), (8, 21, False), (9, 20, False), (1, 1, True)]
+)
+def test_short_steps_have_graphs_of_their_own(
+    bench: Bench, tokens: int, max_len: int, short: bool
+) -> None:
+    engine = bench.engine(sizes=[1, 8, 12], short_steps=SHORT)
+    shape = SimpleNamespace(num_tokens=tokens, max_len=max_len, filtered=False, grouped=False)
+    engine.find(shape, samples=True)
+    (variant,) = engine._graphs
+    assert variant.short is short
+    assert engine._sizes.longest(variant) == (20 if short else 32)
+
+
+def test_all_plain_ones_are_captured_at_start(bench: Bench) -> None:
+    engine = bench.engine(sizes=[1, 8, 12], short_steps=SHORT)
+    engine.warm_up(samples=True)
+    plain = [one for one in engine._graphs if not one.filtered and not one.grouped]
+    assert [(one.size, one.short) for one in plain] == [
+        (12, False), (8, False), (8, True), (1, False), (1, True),
+    ]  # fmt: skip
+
+
+def layout(*told: Any) -> KvLayout:
+    return KvLayout((), short_steps=told)
+
+
+def test_layer_groups_that_differ_have_no_short_steps() -> None:
+    assert short_steps("k", [layout(32, 2048), layout(32, 2048)]) == ShortSteps(32, 2048)
+    assert short_steps("k", [layout(32, 2048), layout(0, 0)]) == NO_SHORT_STEPS
+    with pytest.raises(PluginContractError, match=r"kernel plugin k: .*\(32, -1\)"):
+        short_steps("k", [layout(32, -1)])

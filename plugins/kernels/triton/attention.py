@@ -16,7 +16,7 @@ from jackfield.core.api.kernel import (
     KvSpec,
     KvTensor,
 )
-from jackfield.plugins.kernels.triton.attention_step import INTERPRETED, TritonStep
+from jackfield.plugins.kernels.triton.attention_step import FEW, INTERPRETED, SHORT, TritonStep
 from jackfield.plugins.kernels.triton.beside import Beside
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.decode import decode_attention, plan_decodes
@@ -56,7 +56,8 @@ class TritonAttention:
         dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
         shape = (spec.num_kv_heads, spec.block_size, spec.head_dim)
         tensors = (KvTensor("k", shape, dtype), KvTensor("v", shape, dtype))
-        return KvLayout(tensors, SMALLEST_BLOCK, self._prefill.alignment(spec, _device()))
+        alignment = self._prefill.alignment(spec, _device())
+        return KvLayout(tensors, SMALLEST_BLOCK, alignment, (FEW, SHORT))
 
     def workspace(self, limits: BatchLimits) -> int:
         device = _device()

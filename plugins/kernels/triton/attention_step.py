@@ -19,6 +19,8 @@ from jackfield.plugins.kernels.triton.work_list import (
 
 FEW = 32
 """Decodes up to which a step counts as small: it then needs many short pieces."""
+SHORT = 2048
+"""Positions up to which that is so; longer rows are enough for shares."""
 SMALLEST = 16
 """Rows of a product, and the least that is summed over."""
 INTERPRETED = 4
@@ -118,7 +120,7 @@ def geometry_of(q_TNH: Tensor, layer: KvLayer) -> Geometry:
 
 
 def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan | SharesPlan:
-    amount = "few" if batch.num_decodes <= FEW else "many"
+    amount = "few" if is_small(batch, geometry.window) else "many"
     find = configs.find
     config = find(f"{amount}_{_class(geometry)}", geometry.dtype, geometry.device)
     if config.get("SHARES", 0) and not looks_for_groups(batch, geometry.window):
@@ -130,6 +132,12 @@ def make_plan(batch: AttnBatch, geometry: Geometry, configs: Configs) -> Plan | 
     partials = torch.empty(shape, dtype=torch.float32, device=geometry.device)
     sums = torch.empty(shape[:2], dtype=torch.float32, device=geometry.device)
     return Plan(work, config, group_config, processors, partials, sums)
+
+
+def is_small(batch: AttnBatch, window: int | None) -> bool:
+    """Whether a step's decodes are too little work for what many or long ones are best done by."""
+    read = batch.max_len if window is None else min(batch.max_len, window)
+    return batch.num_decodes <= FEW and read <= SHORT
 
 
 def make_shares_plan(batch: AttnBatch, geometry: Geometry, config: Config) -> SharesPlan:

@@ -360,6 +360,30 @@ def test_rows_stay_whole_if_it_costs_too_much_to_cut_them(config: Any, make: Mak
     assert (items[3:, 0] == -1).all() and len(items) == work.capacity + 1
 
 
+@pytest.mark.parametrize(
+    ("max_len", "window", "amount"),
+    [(attention_step.SHORT, None, "few"), (attention_step.SHORT + 1, None, "many"),
+     (10_000, 100, "few"), (10_000, 5000, "many")],
+)  # fmt: skip
+def test_few_long_rows_are_launched_like_many(
+    config: Any, make: Make, max_len: int, window: int | None, amount: str
+) -> None:
+    class Noted(Fixed):
+        def find(self, shape: str, dtype: torch.dtype, device: torch.device) -> dict[str, int]:
+            found.append(shape.partition("_")[0])
+            return super().find(shape, dtype, device)
+
+    found: list[str] = []
+    attention, lens = made(config), [33, 20]
+    attention._configs = Noted(SHARES=1)  # type: ignore[assignment]
+    scene = make(lens, head_dim=16, window=window)
+    layer, (q, k, v) = scene.layer(attention), scene.step_inputs()
+    step = attention.prepare(scene.batch()._replace(max_len=max_len))
+    attention.write(k, v, layer, step)
+    check(scene, attention.forward(q, layer, step, torch.empty_like(q)), lens)
+    assert found == [amount]
+
+
 def test_layers_with_a_window_do_not_look_for_common_beginnings(config: Any, make: Make) -> None:
     attention = made(config)
     scene = make([49, 70], head_dim=16, window=20)
