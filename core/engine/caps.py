@@ -67,9 +67,10 @@ class Caps(NamedTuple):
 class Room:
     """What is left of the step for prompts: positions and sequences.
 
-    alignment: of the ends of chunks. whole: positions before the first prompt. is_cut: a prompt has got less than it wanted; what the place
-    of its end leaves is for those that want no more. A part of another prompt would only be a
-    small one, end at a place that is not good, and come again in the next step.
+    alignment: of the ends of chunks. whole: positions before the first prompt. is_cut: a prompt has
+    got less than it wanted; what the place of its end leaves is for those that want no more. A part
+    of another prompt would only be a small one, end at a place that is not good, and come again in
+    the next step.
     """
 
     tokens: int

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,18 +39,36 @@ PROMPTS: Sequence[Sequence[Part]] = (
     [(60_003, 4093)],
 )
 """Few and many, short and long ones, with and without a past: kernels tell these apart."""
-MIXED: Sequence[tuple[int, Part]] = (
-    (2, (0, 5)),
-    (40, (0, 100)),
-    (40, (1024, 40)),
-    (2, (0, 4096)),
-    (40, (0, 4096)),
-)
-"""Decodes, and a part of a prompt beside them."""
+FEW, SHORT = 32, 1000
+"""Decodes up to which it may count whether they are short; positions of those that are. Others are
+as long as they may be."""
+
+
+class Mixed(NamedTuple):
+    """Decodes, and parts of prompts beside them. alike: whether the decodes begin with the same
+    blocks; short: whether they are of `SHORT` positions."""
+
+    decodes: int
+    parts: Sequence[Part]
+    params: SamplingParams
+    alike: bool = False
+    short: bool = False
+
+
 SOME = SamplingParams(temperature=0.7)
 FILTERED = SamplingParams(temperature=0.7, top_p=0.9, top_k=20)
 GREEDY = SamplingParams(temperature=0.0)
 SCORED = SamplingParams(temperature=0.7, prompt_logprobs=0)
+MIXED: Sequence[Mixed] = (
+    Mixed(2, [(0, 5)], SOME, short=True),
+    Mixed(8, [(0, 5)], SOME, alike=True, short=True),
+    Mixed(2, [(0, 1024)] * 3, GREEDY, short=True),
+    Mixed(40, [(0, 100)], SOME),
+    Mixed(40, [(1024, 40)], SOME, alike=True),
+    Mixed(40, [(0, 4096)], SOME),
+)
+"""Few and many, alone with what they read and not, beside little and beside much: kernels may tell
+all of these apart."""
 
 
 def warm_up(
@@ -61,8 +79,13 @@ def warm_up(
     if device.type != "cuda":
         return
     runner.warm_up()
+    run_steps(runner, warm_up_steps(limits, block_size, num_blocks))
+
+
+def run_steps(runner: Runner, plans: Sequence[StepPlan]) -> None:
+    """One after the other, as they are run for requests."""
     with torch.inference_mode():
-        for plan in warm_up_steps(limits, block_size, num_blocks):
+        for plan in plans:
             ticket = runner.forward(plan)
             runner.sample(ticket, {})
             runner.collect(ticket)
@@ -128,20 +151,24 @@ def rehearsed_steps(
 
 
 def rehearsed_decodes(limits: Limits, block_size: int, num_blocks: int) -> list[StepPlan]:
-    """Decodes of sizes that kernels tell apart, filtered, greedy and plain."""
+    """Decodes of sizes that kernels tell apart, filtered, greedy and plain, and few short ones."""
     maker = _Maker(limits, block_size, num_blocks)
     powers = [size for size in padded_sizes(limits.max_seqs) if size & (size - 1) == 0]
     sizes = sorted({*powers, limits.max_seqs})
     plans = [maker.decodes(size, FILTERED) for size in sorted({sizes[0], sizes[-1]})]
     plans.append(maker.decodes(sizes[0], GREEDY))
-    return plans + [maker.decodes(size, SOME) for size in sizes]
+    plans += [maker.decodes(size, SOME) for size in sizes]
+    if limits.max_model_len <= SHORT:
+        return plans
+    few = max(size for size in powers if size <= FEW)
+    return plans + [maker.decodes(size, SOME, SHORT) for size in sorted({sizes[0], few})]
 
 
 def warm_up_steps(limits: Limits, block_size: int, num_blocks: int) -> list[StepPlan]:
     """As far as the limits allow them; none that is the same as another within them."""
     maker = _Maker(limits, block_size, num_blocks)
-    plans = [maker.plan(0, parts) for parts in PROMPTS]
-    plans += [maker.plan(decodes, [part]) for decodes, part in MIXED]
+    plans = [maker.mixed(Mixed(0, parts, SOME)) for parts in PROMPTS]
+    plans += [maker.mixed(one) for one in MIXED]
     return list({_shape(plan): plan for plan in plans}.values())
 
 
@@ -152,42 +179,52 @@ def _shape(plan: StepPlan) -> tuple[int, tuple[Part, ...]]:
 class _Maker:
     def __init__(self, limits: Limits, block_size: int, num_blocks: int) -> None:
         self._limits = limits
-        count = -(-limits.max_model_len // block_size)
-        self._blocks = list(islice(cycle(range(num_blocks)), count))
+        self._count = -(-limits.max_model_len // block_size)
+        self._num_blocks = num_blocks
+        self._blocks = list(islice(cycle(range(num_blocks)), self._count + num_blocks))
         self._number = 0
 
-    def plan(self, decodes: int, parts: Sequence[Part]) -> StepPlan:
+    def mixed(self, wanted: Mixed) -> StepPlan:
         """Decodes on the first seats, the parts on those behind them. A short part at a prompt's
         beginning has its own tokens scored."""
-        limits = self._limits
-        plan = StepPlan(self._number)
-        self._number += 1
-        plan.num_decodes = min(decodes, limits.max_seqs - 1)
-        for seat in range(plan.num_decodes):
-            plan.slices.append(Slice(seat, seat, limits.max_model_len - 1, 1, None, 1, False))
-        left = limits.max_tokens - plan.num_decodes
-        for seat, (start, length) in enumerate(parts, plan.num_decodes):
+        limits, parts = self._limits, wanted.parts
+        decodes = min(wanted.decodes, limits.max_seqs - 1)
+        plan = self._begun(decodes, SHORT if wanted.short else limits.max_model_len)
+        left = limits.max_tokens - decodes
+        for seat, (start, length) in enumerate(parts, decodes):
             length = min(length, left, limits.max_model_len)
             if seat < limits.max_seqs and length > 0:
                 start = min(start, limits.max_model_len - length)
                 scores = start == 0 and len(parts) == 1 and length <= SCORE_ROWS
                 plan.slices.append(Slice(seat, seat, start, length, [0] * length, 1, scores))
                 left -= length
-        return self._seated(plan, SOME)
+        return self._seated(plan, wanted.params, alike=wanted.alike)
 
-    def decodes(self, count: int, params: SamplingParams) -> StepPlan:
-        """Decodes alone."""
-        plan = self.plan(min(count, self._limits.max_seqs - 1), [])
-        for seat in range(plan.num_decodes, count):
-            last = self._limits.max_model_len - 1
-            plan.slices.append(Slice(seat, seat, last, 1, None, 1, False))
-        plan.num_decodes = count
-        return self._seated(plan, params)
+    def decodes(self, count: int, params: SamplingParams, length: int | None = None) -> StepPlan:
+        """Decodes alone, which begin with the same blocks. length: positions, None = the most."""
+        plan = self._begun(count, length or self._limits.max_model_len)
+        return self._seated(plan, params, alike=True)
 
-    def _seated(self, plan: StepPlan, params: SamplingParams) -> StepPlan:
-        plan.joins = [_join(part, SCORED if part.scores else params) for part in plan.slices]
-        plan.blocks = [BlockUpdate(part.seat, 0, self._blocks) for part in plan.slices]
+    def _begun(self, decodes: int, length: int) -> StepPlan:
+        """length: positions of each of the decodes, if there may be so many."""
+        plan = StepPlan(self._number, num_decodes=decodes)
+        self._number += 1
+        last = min(length, self._limits.max_model_len) - 1
+        plan.slices = [Slice(seat, seat, last, 1, None, 1, False) for seat in range(decodes)]
         return plan
+
+    def _seated(self, plan: StepPlan, params: SamplingParams, *, alike: bool) -> StepPlan:
+        plan.joins = [_join(part, SCORED if part.scores else params) for part in plan.slices]
+        plan.blocks = [
+            BlockUpdate(part.seat, 0, self._table(0 if alike else part.seat))
+            for part in plan.slices
+        ]
+        return plan
+
+    def _table(self, first: int) -> list[int]:
+        """As long as any may be. first: the block that it begins with."""
+        first %= self._num_blocks
+        return self._blocks[first : first + self._count]
 
 
 def _join(part: Slice, params: SamplingParams) -> Join:

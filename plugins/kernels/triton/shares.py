@@ -7,11 +7,10 @@ import triton
 from torch import Tensor
 
 from jackfield.core.api.kernel import AttnBatch
-from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.shares_kernel import FIELDS, shares_kernel
 
-BLOCK = 256
-"""Rows that are looked at at once."""
+FEW, BLOCK = 32, 256
+"""Rows that are looked at at once, if there are no more, and if there are."""
 PLACES = 32
 """Shares that one program makes: each looks at all rows, so that none waits for another."""
 WARPS = 8
@@ -30,7 +29,7 @@ def make_shares(
     batch: AttnBatch, kv_heads: int, window: int | None, shares: Shares, least: int
 ) -> Shares:
     """One launch that fills the table. least: tiles of a share at least."""
-    block = min(max(power_of_two(batch.num_decodes), 16), BLOCK)
+    block = FEW if batch.num_decodes <= FEW else BLOCK
     shares_kernel[(triton.cdiv(shares.programs + 1, PLACES),)](
         batch.lens_S,
         shares.table,

@@ -7,19 +7,17 @@ import triton
 from torch import Tensor
 
 from jackfield.core.api.kernel import AttnBatch
-from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.work_list_kernel import ITEM, work_list_kernel
 
 PIECES = 32
 """Pieces of one head that a processor gets at most on average, beside one for each sequence."""
-BLOCK = 1024
-"""Sequences that are looked at at once."""
 STORED = 256
 """Pieces that a warp writes at once."""
 MOST_STORED = 1024
 """And all warps."""
-WARPS = {32: 2, 128: 4, BLOCK: 8}
-"""By the most sequences that are looked at at once: more threads only wait for each other."""
+WARPS = {32: 2, 256: 8}
+"""By how many sequences are looked at at once; where there are more, one such block after the
+other. Few threads do not wait long for each other, and each further size is compiled anew."""
 
 
 class Cut(NamedTuple):
@@ -73,7 +71,7 @@ def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
     rows = batch.num_decodes
     work = _empty(rows, cut, grouped, batch.lens_S.device)
     shared = batch.shared if grouped and batch.shared is not None else (batch.lens_S,) * 4
-    block = min(max(power_of_two(rows), 16), BLOCK)
+    block = block_of(rows)
     work_list_kernel[(1,)](
         batch.lens_S,
         *shared,
@@ -94,7 +92,7 @@ def make_work_list(batch: AttnBatch, cut: Cut) -> WorkList:
         PARTS=parts_of(block),
         GROUPED=grouped,
         WINDOWED=cut.window is not None,
-        num_warps=warps_of(block),
+        num_warps=WARPS[block],
     )
     return work
 
@@ -104,13 +102,14 @@ def looks_for_groups(batch: AttnBatch, window: int | None) -> bool:
     return batch.shared is not None and window is None
 
 
-def warps_of(block: int) -> int:
-    return next(warps for most, warps in WARPS.items() if block <= most)
+def block_of(rows: int) -> int:
+    """Sequences that are looked at at once."""
+    return next((block for block in WARPS if rows <= block), max(WARPS))
 
 
 def parts_of(block: int) -> int:
     """Pieces of a row that are written at once."""
-    return min(warps_of(block) * STORED, MOST_STORED) // block
+    return min(WARPS[block] * STORED, MOST_STORED) // block
 
 
 def _empty(rows: int, cut: Cut, grouped: bool, device: torch.device) -> WorkList:

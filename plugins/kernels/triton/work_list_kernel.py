@@ -172,7 +172,7 @@ def _totals(
     )  # fmt: skip
 
 
-# Beside parts of prompts, common beginnings are told at any multiple of 4 bytes.
+# Where these lie nobody promises, and they are read entry by entry: one variant does.
 @triton.jit(
     do_not_specialize=["rows", "capacity", "window", "processors", "overhead", "cut", "merge"],
     do_not_specialize_on_alignment=["lens", "order", "rank", "size", "shared"],

@@ -13,7 +13,8 @@ from jackfield.plugins.kernels.triton.kv_write_kernel import kv_write_kernel
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel, merge_shares_kernel
 from jackfield.plugins.kernels.triton.shares import PLACES, WARPS
 from jackfield.plugins.kernels.triton.shares_kernel import shares_kernel
-from jackfield.plugins.kernels.triton.work_list import parts_of, warps_of
+from jackfield.plugins.kernels.triton.work_list import WARPS as LIST_WARPS
+from jackfield.plugins.kernels.triton.work_list import parts_of
 from jackfield.plugins.kernels.triton.work_list_kernel import work_list_kernel
 
 INTEGERS = [
@@ -62,8 +63,8 @@ SPECIAL = [
 def cases() -> Iterator[Case]:
     found = {case.name: case for case in decodes()}  # many are alike
     yield from (case._replace(extra=is_extra(name)) for name, case in found.items())
-    yield from (work_list(64, *shape) for shape in ((16, 0, 0), (1024, 0, 1), (256, 1, 0)))
-    yield shares(64, 256)
+    yield from (work_list(64, *shape) for shape in ((32, 0, 0), (256, 0, 1), (256, 1, 0)))
+    yield from (shares(64, rows) for rows in (32, 256))
     yield from (merge(group, head_dim, 64) for group, head_dim in ((2, 128), (20, 64)))
     yield from (merge(group, head_dim) for group, head_dim in ((2, 128), (7, 64), (16, 256)))
     yield from (kv_write(*form) for form in (("bf16", 0), ("bf16", 1), ("fp16", 2), ("fp32", 3)))
@@ -171,14 +172,13 @@ def type_of(name: str, elements: dict[str, str], constexprs: dict[str, Any]) -> 
 
 
 def work_list(tile: int, block: int, grouped: int, windowed: int) -> Case:
-    warps = warps_of(block)
     constexprs = {
         "HEADS": 8, "TILE": tile, "ALIGN": 16, "GROUP_TILE": tile, "MEMBERS": 16, "BLOCK": block,
         "PARTS": parts_of(block), "GROUPED": bool(grouped), "WINDOWED": bool(windowed),
     }  # fmt: skip
     signature = signature_of(work_list_kernel, {}, constexprs)
     name = f"work_list {block} {grouped} {windowed}"
-    return Case(name, work_list_kernel, signature, constexprs, warps)
+    return Case(name, work_list_kernel, signature, constexprs, LIST_WARPS[block])
 
 
 def shares(tile: int, block: int) -> Case:

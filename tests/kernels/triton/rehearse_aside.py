@@ -1,4 +1,5 @@
-"""Which kernels a rehearsal notes, and which the steps of an engine want; nothing is launched.
+"""Which kernels a rehearsal notes, which are loaded before the first request comes, and which the
+steps of an engine want; nothing is launched.
 
 Run without TRITON_INTERPRET. There is no GPU, but Triton is told of one, and so is the plugin:
 tensors are the host's, and everything else is as it would be on the GPU. What is computed means
@@ -20,7 +21,7 @@ from triton.runtime import driver
 from jackfield.plugins.kernels.triton import support
 
 PROCESSORS = 132
-FEW = 1 << 14
+FEW = 1 << 15
 """Numbers that are cleared in no time. What torch takes as indices are the ids and positions of a
 step's tokens, which are fewer."""
 
@@ -56,8 +57,12 @@ pretend()
 
 from jackfield import LLM, SamplingParams  # noqa: E402
 from jackfield.core.api import KernelPlugin, KvScales  # noqa: E402
+from jackfield.core.engine.device_inputs import Shape  # noqa: E402
+from jackfield.core.engine.graphs import DecodeGraphs, Sizes, Variant, padded_sizes  # noqa: E402
+from jackfield.core.engine.planner import Limits  # noqa: E402
+from jackfield.core.engine.runner import LoadedModel, Runner  # noqa: E402
 from jackfield.core.executors import kv_scales  # noqa: E402
-from jackfield.core.executors.warm_up import rehearse  # noqa: E402
+from jackfield.core.executors.warm_up import rehearse, run_steps, warm_up_steps  # noqa: E402
 from jackfield.core.testing.tiny_model import write_tiny_model  # noqa: E402
 from jackfield.plugins.kernels.triton import dense_prefill  # noqa: E402
 from jackfield.plugins.kernels.triton.compiling import Wanted  # noqa: E402
@@ -83,6 +88,7 @@ KINDS = [
     SOME | {"repetition_penalty": 1.1, "top_p": 0.9},
     GREEDY | {"repetition_penalty": 1.1},
 ]
+NUMBERS = (3, 5, 9, 20, 37, 70, 100, 255, 300)
 LENGTHS = [*range(1, 6), 8, 9, 15, 17, 33, 64, 65, 129, 600, 2047, 4096, 9000, 39_001]
 
 
@@ -124,6 +130,21 @@ def ones(layer: int, peaks: Any, encoding: Any) -> KvScales:
     return KvScales(*map(torch.ones_like, peaks))
 
 
+class Uncaptured(DecodeGraphs):
+    """What would be captured is only run."""
+
+    def __init__(self, runner: Runner, model: LoadedModel, limits: Limits) -> None:
+        self._inputs: Any = runner._inputs
+        self._compute = runner._compute
+        self._sizes = Sizes(padded_sizes(limits.max_seqs), limits.max_model_len, model.short_steps)
+
+    def _captured(self, variant: Variant) -> None:
+        size, longest = variant.size, self._sizes.longest(variant)
+        shape = Shape(size, size, 1, longest, (), False, variant.filtered, variant.grouped)
+        batch = self._inputs.upload(self._inputs.nothing(shape), shape)
+        self._compute(batch, variant.samples)
+
+
 def make(folder: Path, model: dict[str, Any], settings: dict[str, Any]) -> LLM:
     write_tiny_model(folder)
     path = folder / "config.json"
@@ -139,6 +160,19 @@ def rehearsed(llm: LLM) -> Notes:
     with noted(Everybody(ARCH)) as notes:
         model = loaded.executor._runner._loaded
         rehearse([Rehearsed()], model, loaded.limits, 16, torch.device("cpu"))
+    return notes
+
+
+def warmed_up(llm: LLM) -> Notes:
+    """What is launched at start. Others are loaded by the first step that wants them, which waits
+    for it even where they have been compiled."""
+    loaded: Any = llm.assembly.loaded
+    model, limits = loaded.executor._runner._loaded, loaded.limits
+    runner = Runner(model, limits, 16, torch.device("cpu"))
+    with noted(Everybody(ARCH)) as notes:
+        with torch.inference_mode():
+            Uncaptured(runner, model, limits).warm_up(samples=True)
+        run_steps(runner, warm_up_steps(limits, 16, loaded.num_blocks))
     return notes
 
 
@@ -162,11 +196,16 @@ def wanted_by_steps(llm: LLM) -> Notes:
             generate(llm, [7, 19], [kind] * 2, alike=False)
         for length in LENGTHS:
             generate(llm, [length], [SOME], alike=False)
-        for number in (3, 5, 9, 20, 70):
+        most = llm.assembly.loaded.limits.max_seqs
+        for number in sorted({min(number, most) for number in NUMBERS}):
             some = [KINDS[2 if n == number - 1 else 1] for n in range(number)]
             generate(llm, [11 + n % 5 for n in range(number)], some, alike=False)
             generate(llm, [700 + n for n in range(number)], some, alike=True)
-        generate(llm, [5, 4000, 9, 20_001, 17], [SOME] * 5, alike=False)
+        beside = [5, 4000, 9, 20_001, 17]
+        for number in (2, 40):
+            generate(llm, [9] * number + [2000] * 10, [SOME] * (number + 10), alike=False)
+            generate(llm, [9] * number + beside, [SOME] * (number + 5), alike=False)
+            generate(llm, [700] * number + beside, [SOME] * (number + 5), alike=True)
     return notes
 
 
@@ -184,10 +223,12 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         llm = make(Path(folder), model, settings)
         if model.get("head_dim", 128) == 128:
             take_dense_route(llm)
-        found, steps = rehearsed(llm), wanted_by_steps(llm)
-    missing = [told(one) for one in steps.wanted if one not in found.wanted]
+        found, start, steps = rehearsed(llm), warmed_up(llm), wanted_by_steps(llm)
+    wanted = [*start.wanted, *(one for one in steps.wanted if one not in start.wanted)]
+    missing = [told(one) for one in wanted if one not in found.wanted]
+    late = [told(one) for one in steps.wanted if one not in start.wanted]
     modules = sorted({one.module for one in found.wanted})
-    return {"noted": len(found.wanted), "wanted": len(steps.wanted), "missing": missing,
+    return {"noted": len(found.wanted), "wanted": len(wanted), "missing": missing, "late": late,
             "modules": modules, "foreign": sorted(found.foreign | steps.foreign),
             "kernels": sorted({one.name for one in steps.wanted})}  # fmt: skip
 
