@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 log = logging.getLogger("jackfield.plugins")
-WINDOW = 10_000
+WINDOW, SLOW_WINDOW = 10_000, 100
 LONGEST_SHOWN = 200
 
 
@@ -28,7 +28,9 @@ def shown(value: object) -> str:
 class Guard:
     """Counts the faults of one plugin. `limit` of them within 10 000 calls switch it off for good.
 
-    A fault is an exception, an answer that breaks the contract, or a call over `budget` seconds.
+    A fault is an exception, an answer that breaks the contract, or a call over `budget` seconds. Of
+    those `limit` within 100 calls are needed: what stops the whole process for a moment, such as a
+    host short of memory, falls into somebody's call now and then.
     """
 
     def __init__(self, plugin: str, limit: int, budget: float) -> None:
@@ -39,6 +41,7 @@ class Guard:
         self.off = False
         self._calls = 0
         self._recent: deque[int] = deque(maxlen=limit)
+        self._recently_slow: deque[int] = deque(maxlen=limit)
         self._limit = limit
         self._budget = budget
 
@@ -84,11 +87,14 @@ class Guard:
 
     def fault(self, what: str) -> None:
         """Charge one fault to the plugin."""
+        self._charge(what, self._recent, WINDOW)
+
+    def _charge(self, what: str, recent: deque[int], window: int) -> None:
         self.faults += 1
         self.last_fault = what
-        self._recent.append(self._calls)
-        full = len(self._recent) == self._limit
-        was_off, self.off = self.off, self.off or (full and self._calls - self._recent[0] < WINDOW)
+        recent.append(self._calls)
+        often = len(recent) == self._limit and self._calls - recent[0] < window
+        was_off, self.off = self.off, self.off or often
         if not was_off:
             state = "it is switched off" if self.off else f"fault {self.faults}"
             log.warning("plugin %s: %s (%s)", self.plugin, what, state)
@@ -96,7 +102,8 @@ class Guard:
     def _slow(self, hook: Callable[..., Any], seconds: float) -> None:
         self.slow_calls += 1
         budget = f"its budget is {self._budget * 1e3:.1f} ms"
-        self.fault(f"{_name(hook)} took {seconds * 1e3:.1f} ms; {budget}")
+        what = f"{_name(hook)} took {seconds * 1e3:.1f} ms; {budget}"
+        self._charge(what, self._recently_slow, SLOW_WINDOW)
 
 
 def _as_it_is(answer: Any) -> Any:

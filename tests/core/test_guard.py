@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jackfield.core.engine import guard as module
-from jackfield.core.engine.guard import WINDOW, Guard, OutOfContract, shown
+from jackfield.core.engine.guard import SLOW_WINDOW, WINDOW, Guard, OutOfContract, shown
 
 
 class Unprintable(Exception):
@@ -84,6 +84,36 @@ def test_a_slow_call_keeps_its_answer_and_is_a_fault(monkeypatch: pytest.MonkeyP
     assert guard.call(None, lambda: 42) == 42
     assert (guard.faults, guard.slow_calls) == (1, 1)
     assert guard.last_fault is not None and "5000.0 ms" in guard.last_fault
+
+
+@pytest.mark.parametrize(("calls_between", "off"), [(SLOW_WINDOW - 2, True), (SLOW_WINDOW, False)])
+def test_only_calls_that_are_slow_again_and_again_switch_off(
+    monkeypatch: pytest.MonkeyPatch, calls_between: int, off: bool
+) -> None:
+    """A stop of the whole process falls into some call; that plugin is not to blame."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
+
+    def stops() -> None:
+        clock[0] += 0.2
+
+    guard = Guard("p", 2, 0.1)
+    guard.call(None, stops)
+    for _ in range(calls_between):
+        guard.call(None, int)
+    guard.call(None, stops)
+    assert (guard.faults, guard.off) == (2, off)
+
+
+def test_slow_calls_do_not_add_to_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: Iterator[float] = iter([0.0, 5.0, 5.0, *[6.0] * 9])
+    monkeypatch.setattr(module, "perf_counter", lambda: next(ticks))
+    guard = Guard("p", 2, 0.1)
+    guard.call(None, int)
+    guard.call(None, broken)
+    assert (guard.faults, guard.off) == (2, False)
+    guard.call(None, broken)
+    assert guard.off
 
 
 def test_an_interrupt_of_the_user_passes() -> None:
