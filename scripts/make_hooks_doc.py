@@ -30,6 +30,8 @@ CHAPTERS = (
     ("Kernels", "kernel", ("KernelPlugin", "Operations", "AttentionKernel", "RmsNorm",
      "AddRmsNorm", "Rope", "SiluMul", "Linear", "Sample")),
     ("Kernels: experts", "experts", ("Experts",)),
+    ("Kernels: quantized weights", "quant",
+     ("QuantMatmul", "QuantWeight", "QuantKind", "QuantizedWeights")),
     ("Kernels: what every operation answers", "operation", ("Operation", "OpSpec")),
     ("Kernels: what they are given", "kernel",
      ("KvSpec", "KvLayout", "KvTensor", "KvLayer", "BatchLimits", "AttnBatch", "SampleBatch")),

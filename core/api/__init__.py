@@ -57,6 +57,7 @@ from jackfield.core.api.errors import (
     TokenizerError,
 )
 from jackfield.core.api.eviction import DEVICE, BlockMeta, EvictionSpace, Evictor, EvictorPlugin
+from jackfield.core.api.experts import Experts
 from jackfield.core.api.hooks import (
     API_VERSION,
     KINDS,
@@ -104,6 +105,7 @@ from jackfield.core.api.model import (
 )
 from jackfield.core.api.output import LOGPROB_FLOOR, FinishReason, Logprob
 from jackfield.core.api.predictor import Predictor
+from jackfield.core.api.quant import QuantizedWeights, QuantKind, QuantMatmul, QuantWeight
 from jackfield.core.api.reordering import Reordering
 from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView, Trust
 from jackfield.core.api.retention import Keep, ReleaseCause, Released
@@ -145,11 +147,13 @@ __all__ = [
     "TierSpace", "TierSpec", "TierStore",
     # kernels
     "OPERATIONS", "OPTIONAL_OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits",
-    "HeadNorms", "KernelPlugin", "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec",
+    "Experts", "HeadNorms", "KernelPlugin", "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec",
     "Operations", "Projected", "SampleBatch", "SeatState", "SharedPrefixes", "SliceExtent",
     "StepNews", "StepTensors",
     # models
     "Attend", "LayerGroup", "Model", "ModelInputs", "ModelSpec", "Shard", "Split", "Weights",
+    # quantized weights
+    "QuantKind", "QuantMatmul", "QuantWeight", "QuantizedWeights",
     # hooks
     "API_VERSION", "KINDS", "PROJECT", "SPECIFICATIONS", "CacheHooks", "SchedulerHooks",
     "ServerHooks", "hookimpl", "hookspec",

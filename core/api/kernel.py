@@ -14,11 +14,16 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
+from jackfield.core.api.experts import Experts
+from jackfield.core.api.operation import Operation as Operation
+from jackfield.core.api.operation import OpSpec as OpSpec
 from jackfield.core.api.scheduler import PolicyConfig
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from jackfield.core.api.quant import QuantMatmul
 
 
 class KvSpec(NamedTuple):
@@ -26,6 +31,7 @@ class KvSpec(NamedTuple):
 
     dtype: in which the model computes. window: how many of the last positions a query sees, itself
     included; None = all. encoding: how keys and values are stored; None = in `dtype`.
+    value_dim: values are the first so many entries of the keys, and not stored; None = they are.
     """
 
     num_heads: int
@@ -35,6 +41,7 @@ class KvSpec(NamedTuple):
     block_size: int
     window: int | None = None
     encoding: KvEncoding | None = None
+    value_dim: int | None = None
 
 
 class KvTensor(NamedTuple):
@@ -174,27 +181,8 @@ class AttentionKernel(Protocol):
         self, q_TNH: "Tensor", layer: KvLayer, step: AttnStep, out_TNH: "Tensor"
     ) -> "Tensor":
         """Causal attention of every token to its sequence up to its own position; fills `out`.
-        Heads of a query lie side by side; tokens may have other things between them."""
-
-
-class OpSpec(NamedTuple):
-    """What the operations beside attention must serve."""
-
-    dtype: "torch.dtype"
-    hidden_size: int
-    head_dim: int
-    vocab_size: int
-
-
-class Operation(Protocol):
-    """Any operation beside attention."""
-
-    def unsupported(self, spec: OpSpec, device: "torch.device") -> list[str]:
-        """Reasons why it cannot serve; empty = fine. Asked once at start."""
-
-    def capturable(self) -> bool:
-        """Whether a CUDA graph may hold it: it never waits for the device, and nothing that it does
-        on the host depends on the content of a tensor. Asked once at start."""
+        Heads of a query lie side by side; tokens may have other things between them. Heads of
+        `out` are as long as values are."""
 
 
 class RmsNorm(Operation, Protocol):
@@ -364,11 +352,13 @@ class Operations:
     sample: Sample
     qk_norm_rope_write: QkNormRopeWrite | None = None
     step_inputs: StepInputs | None = None
+    experts: Experts | None = None
+    quant_matmul: "QuantMatmul | None" = None
 
 
 OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
 """The names that a kernel plugin may provide."""
-OPTIONAL_OPERATIONS = frozenset({"qk_norm_rope_write", "step_inputs"})
+OPTIONAL_OPERATIONS = frozenset({"qk_norm_rope_write", "step_inputs", "experts", "quant_matmul"})
 """Those that nobody need provide."""
 
 

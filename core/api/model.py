@@ -26,7 +26,8 @@ class ModelSpec(NamedTuple):
 
     max_positions: the longest context the weights were made for, rope scaling included.
     softmax_scale: of attention scores. uses_prompt_lens: whether `ModelInputs.prompt_lens_T`
-    is wanted. num_parameters: weights that take part in a product or a look-up.
+    is wanted. num_parameters: weights that take part in a product or a look-up. value_dim: as in
+    `KvSpec`.
     """
 
     num_layers: int
@@ -40,6 +41,7 @@ class ModelSpec(NamedTuple):
     groups: tuple[LayerGroup, ...]
     num_parameters: int
     uses_prompt_lens: bool = False
+    value_dim: int | None = None
 
 
 class ModelInputs(NamedTuple):
@@ -55,12 +57,14 @@ class ModelInputs(NamedTuple):
 
 
 class Attend(Protocol):
-    """Attention as an argument: stores keys and values, attends, returns `[T, N, H]`."""
+    """Attention as an argument: stores keys and values, attends, returns `[T, N, H]`, with H that
+    of the values."""
 
     def __call__(
         self, layer: int, q_TNH: "Tensor", k_TKH: "Tensor", v_TKH: "Tensor"
     ) -> "Tensor":
-        """Of queries and keys that the model has rotated, or that need not be."""
+        """Of queries and keys that the model has rotated, or that need not be. Latent attention
+        gives values that are a view of the keys' first entries."""
 
     def projected(self, layer: int, projected: Projected) -> "Tensor":
         """The same from a merged product: norms, rotation and storing are one operation where a
@@ -94,6 +98,10 @@ class Weights(Protocol):
         shape is that of the whole tensor. Raises `CheckpointError` that names file and tensor if
         it is missing, has another shape, or is cut short.
         """
+
+    def take_exact(self, name: str, shape: tuple[int, ...]) -> "Tensor":
+        """As `take`, the whole tensor in float32: for few numbers that the model's type would round
+        too much."""
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor."""

@@ -100,6 +100,9 @@ class DictWeights:
             return tensor.clone()
         return tensor.chunk(self._shard.size, dim=split.value)[self._shard.rank].clone()
 
+    def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self.take(name, shape).float()
+
     def has(self, name: str) -> bool:
         return name in self._tensors
 

@@ -44,7 +44,6 @@ TINY: dict[str, Any] = {
         ({"hidden_act": "gelu"}, ["hidden_act is 'gelu'", "'silu'"]),
         ({"rms_norm_eps": "small"}, ["rms_norm_eps is 'small'", "number"]),
         ({"tie_word_embeddings": "yes"}, ["tie_word_embeddings is 'yes'", "true or false"]),
-        ({"quantization_config": {"quant_method": "awq"}}, ["'awq'", "unquantized"]),
         ({"rope_theta": "big"}, ["rope_theta is 'big'"]),
         ({"rope_scaling": [1]}, ["rope_scaling is [1]", "mapping"]),
         ({"rope_scaling": {"type": "longrope"}}, ["rope_scaling.type is 'longrope'", "'yarn'"]),

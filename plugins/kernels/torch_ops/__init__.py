@@ -6,7 +6,9 @@ from typing import Any
 from jackfield.core.api.kernel import KernelPlugin
 from jackfield.plugins.kernels.torch_ops.add_rms_norm import TorchAddRmsNorm
 from jackfield.plugins.kernels.torch_ops.attention import TorchAttention
+from jackfield.plugins.kernels.torch_ops.experts import TorchExperts
 from jackfield.plugins.kernels.torch_ops.linear import TorchLinear
+from jackfield.plugins.kernels.torch_ops.quant_matmul import TorchQuantMatmul
 from jackfield.plugins.kernels.torch_ops.rms_norm import TorchRmsNorm
 from jackfield.plugins.kernels.torch_ops.rope import TorchRope
 from jackfield.plugins.kernels.torch_ops.sample import TorchSample
@@ -27,4 +29,6 @@ class TorchKernels(KernelPlugin):
             "linear": TorchLinear(),
             "sample": TorchSample(),
             "step_inputs": TorchStepInputs(),
+            "experts": TorchExperts(),
+            "quant_matmul": TorchQuantMatmul(),
         }

@@ -61,6 +61,14 @@ class ConfigReader:
             self.refuse(key, "a list of strings")
         return tuple(value)
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers of at least 0; empty when the key is absent."""
+        expected = "a list of integers of at least 0"
+        value = self._value(key, [], expected)
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            self.refuse(key, expected)
+        return tuple(value)
+
     def section(self, key: str) -> "ConfigReader":
         """The reader of a nested mapping; of an empty one when the key is absent."""
         value = self._value(key, {}, "a mapping")

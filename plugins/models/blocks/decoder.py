@@ -6,8 +6,11 @@ from jackfield.core.api.errors import ModelError
 from jackfield.core.api.kernel import Operations
 from jackfield.core.api.model import Attend, ModelInputs, Shard, Weights
 from jackfield.plugins.models.blocks.attention import Attention
+from jackfield.plugins.models.blocks.experts import ExpertMlp
+from jackfield.plugins.models.blocks.latent_attention import LatentAttention
 from jackfield.plugins.models.blocks.linear_loader import LinearLoader
 from jackfield.plugins.models.blocks.mlp import Mlp
+from jackfield.plugins.models.blocks.quant_linear import quantized_too
 from jackfield.plugins.models.blocks.rotary import make_rotary
 from jackfield.plugins.models.blocks.shape import DecoderShape
 from jackfield.plugins.models.blocks.vocabulary import Vocabulary
@@ -25,9 +28,10 @@ class DecoderLayer:
         prefix, hidden = f"model.layers.{layer}", shape.hidden_size
         self._add_norm, self._eps = ops.add_rms_norm, shape.norm_eps
         self.input_norm_D = load.vector(f"{prefix}.input_layernorm.weight", hidden)
-        self._attention = Attention(layer, shape, ops, load)
+        attention = LatentAttention if shape.latent else Attention
+        self._attention = attention(layer, shape, ops, load)
         self._norm_D = load.vector(f"{prefix}.post_attention_layernorm.weight", hidden)
-        self._mlp = Mlp(layer, shape, ops, load)
+        self._mlp = _feed_forward(layer, shape, ops, load)
 
     def __call__(
         self, x_TD: Tensor, residual_TD: Tensor, cos_TW: Tensor, sin_TW: Tensor, attend: Attend
@@ -36,6 +40,14 @@ class DecoderLayer:
         x_TD = self._attention(x_TD, cos_TW, sin_TW, attend)
         x_TD, residual_TD = self._add_norm(x_TD, residual_TD, self._norm_D, self._eps)
         return self._mlp(x_TD), residual_TD
+
+
+def _feed_forward(
+    layer: int, shape: DecoderShape, ops: Operations, load: LinearLoader
+) -> Mlp | ExpertMlp:
+    if shape.mixture is None or layer not in shape.mixture.layers:
+        return Mlp(layer, shape, ops, load)
+    return ExpertMlp(layer, shape.hidden_size, shape.mixture, ops, load)
 
 
 class Decoder:
@@ -49,6 +61,7 @@ class Decoder:
                 f"The model cannot be divided among {shard.size} ranks: no operation adds up "
                 f"their parts; use tensor_parallel_size 1."
             )
+        ops = quantized_too(ops, weights)
         load = LinearLoader(ops.linear, shard, weights)
         self._ops, self._eps = ops, shape.norm_eps
         self._vocabulary = Vocabulary(shape, ops.linear, weights)

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from jackfield.core.api.errors import ModelError
 from jackfield.core.api.model import ModelSpec
 from jackfield.plugins.models.blocks.config_reader import ConfigReader
+from jackfield.plugins.models.blocks.latent import Latent
+from jackfield.plugins.models.blocks.mixture import Mixture
 from jackfield.plugins.models.blocks.rope import DynamicRope, Rope
 from jackfield.plugins.models.blocks.rope_reader import read_rope
 from jackfield.plugins.models.blocks.windows import Windows, layer_groups
@@ -17,6 +18,8 @@ class DecoderShape:
     """Sizes, and which of the optional parts an architecture has.
 
     tied: the embedding is the output head too. windows: one entry per layer, None = all positions.
+    mixture: of layers with experts; None = there are none. latent: where attention is latent;
+    num_kv_heads is 1 then, and head_dim what is stored of a token.
     """
 
     num_layers: int
@@ -34,6 +37,8 @@ class DecoderShape:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    mixture: Mixture | None = None
+    latent: Latent | None = None
 
     def spec(self) -> ModelSpec:
         """What the engine must know."""
@@ -45,23 +50,36 @@ class DecoderShape:
             head_dim=self.head_dim,
             vocab_size=self.vocab_size,
             max_positions=self.rope.max_positions,
-            softmax_scale=self.head_dim**-0.5,
+            softmax_scale=self.latent.softmax_scale if self.latent else self.head_dim**-0.5,
             groups=layer_groups(self.windows),
             num_parameters=self._num_parameters(),
             uses_prompt_lens=isinstance(self.rope, DynamicRope),
+            value_dim=self.latent.rank if self.latent else None,
         )
 
     def _num_parameters(self) -> int:
         tables = 1 if self.tied else 2
-        layer = self._attention_parameters() + self._mlp_parameters() + 2 * self.hidden_size
+        layer = self._attention_parameters() + 2 * self.hidden_size
         vocabulary = tables * self.vocab_size * self.hidden_size
-        return self.num_layers * layer + self.hidden_size + vocabulary
+        feed_forward = self._feed_forward_parameters()
+        return self.num_layers * layer + feed_forward + self.hidden_size + vocabulary
 
     def _attention_parameters(self) -> int:
+        if self.latent:
+            hidden, heads = self.hidden_size, self.num_heads
+            return self.latent.num_parameters(hidden, heads, bias=self.output_bias)
         query = self.num_heads * self.head_dim
         merged = query + 2 * self.num_kv_heads * self.head_dim
         biases = self.qkv_bias * merged + self.output_bias * self.hidden_size
         return (merged + query) * self.hidden_size + biases + self.qk_norm * 2 * self.head_dim
+
+    def _feed_forward_parameters(self) -> int:
+        """Of all layers."""
+        if self.mixture is None:
+            return self.num_layers * self._mlp_parameters()
+        sparse = len(self.mixture.layers)
+        plain = (self.num_layers - sparse) * self._mlp_parameters()
+        return plain + sparse * self.mixture.num_parameters(self.hidden_size)
 
     def _mlp_parameters(self) -> int:
         biases = self.mlp_bias * (2 * self.intermediate_size + self.hidden_size)
@@ -98,12 +116,6 @@ def read_shape(reader: ConfigReader) -> DecoderShape:
 def _reject_unsupported(reader: ConfigReader) -> None:
     if reader.text("hidden_act", "silu") not in ACTIVATIONS:
         reader.refuse("hidden_act", " or ".join(repr(name) for name in ACTIVATIONS))
-    if reader.has("quantization_config"):
-        method = reader.section("quantization_config").text("quant_method", "unnamed")
-        raise ModelError(
-            f"config.json: quantization_config asks for {method!r} weights; only float32, "
-            f"bfloat16 and float16 weights are served, so use an unquantized checkpoint."
-        )
 
 
 def _head_dim(reader: ConfigReader, hidden_size: int, num_heads: int) -> int:

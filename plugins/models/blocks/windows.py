@@ -29,6 +29,15 @@ def read_switched_windows(reader: ConfigReader, num_layers: int) -> Windows:
     return tuple(window if layer >= first else None for layer in range(num_layers))
 
 
+def read_alternating_windows(reader: ConfigReader, num_layers: int) -> Windows:
+    """The same, but every other layer slides, from the first one to before `max_window_layers`."""
+    window = read_window(reader) if reader.flag("use_sliding_window", False) else None
+    if reader.has("layer_types"):
+        return _by_type(reader, window, num_layers)
+    end = reader.integer("max_window_layers", DEFAULT_FIRST_SLIDING, minimum=0)
+    return tuple(window if layer % 2 == 0 and layer < end else None for layer in range(num_layers))
+
+
 def _by_type(reader: ConfigReader, window: int | None, num_layers: int) -> Windows:
     types = reader.texts("layer_types")
     if len(types) != num_layers or not set(types) <= {FULL, SLIDING}:

@@ -1,0 +1,149 @@
+"""Experts in plain torch: tokens are sorted by expert, and each makes its products of its own.
+
+Shape suffixes beside those of the contract: A assignments, one per token and expert of it, P a part
+of the tokens.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grouped_mm, linear, silu
+
+from jackfield.plugins.kernels.torch_ops.everywhere import Everywhere
+
+FEW = 512
+"""Tokens up to which every expert multiplies all of them, where nothing else spares the device a
+wait for the counts: graphs hold no more."""
+ROWS = 1 << 15
+"""Rows of all experts that are multiplied so at once."""
+SUMMED = 1 << 24
+"""Entries that are weighted and summed in float32 at once."""
+ALIGNED = 16
+"""Bytes: rows of grouped products begin at multiples."""
+
+
+class Weights(NamedTuple):
+    """Gate and up of all experts, and down."""
+
+    gate_up_E2FD: Tensor
+    down_EDF: Tensor
+
+
+class Chosen(NamedTuple):
+    """Each token's experts, and their weights."""
+
+    ids_TK: Tensor
+    weights_TK: Tensor
+
+
+class Order(NamedTuple):
+    """Assignments sorted by expert: their experts, their tokens, and where each went."""
+
+    expert_A: Tensor
+    token_A: Tensor
+    place_TK: Tensor
+
+
+class TorchExperts(Everywhere):
+    """On a GPU, grouped products where there are some for the type. It never waits for a GPU but
+    for the counts of more than 512 tokens without grouped products; no graph holds so many."""
+
+    def __call__(
+        self,
+        x_TD: Tensor,
+        ids_TK: Tensor,
+        weights_TK: Tensor,
+        gate_up_E2FD: Tensor,
+        down_EDF: Tensor,
+    ) -> Tensor:
+        chosen, experts = Chosen(ids_TK, weights_TK), Weights(gate_up_E2FD, down_EDF)
+        if len(x_TD) == 0:
+            return torch.empty_like(x_TD)
+        if _have_groups(experts):
+            return in_groups(x_TD, chosen, experts)
+        if x_TD.device.type != "cpu" and len(x_TD) <= FEW:
+            return by_all(x_TD, chosen, experts)
+        return one_by_one(x_TD, chosen, experts)
+
+
+def one_by_one(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
+    """One product after the other, of experts that have tokens. The host must know the counts."""
+    order = _order(chosen.ids_TK)
+    x_AD = x_TD.index_select(0, order.token_A)
+    made_AD = torch.empty_like(x_AD)
+    counts = torch.bincount(order.expert_A, minlength=len(experts.down_EDF)).tolist()
+    end = 0
+    for expert, count in enumerate(counts):
+        if count:
+            begin, end = end, end + count
+            hidden = _gated(linear(x_AD[begin:end], experts.gate_up_E2FD[expert]))
+            made_AD[begin:end] = linear(hidden, experts.down_EDF[expert])
+    return _weighted(made_AD, order.place_TK, chosen.weights_TK)
+
+
+def in_groups(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
+    """Products of groups whose ends only the device knows."""
+    order = _order(chosen.ids_TK)
+    x_AD = x_TD.index_select(0, order.token_A)
+    id_E = torch.arange(len(experts.down_EDF), device=x_TD.device)
+    ends_E = torch.searchsorted(order.expert_A, id_E, right=True, out_int32=True)
+    hidden_AF = _gated(grouped_mm(x_AD, experts.gate_up_E2FD.mT, offs=ends_E))
+    made_AD = grouped_mm(hidden_AF, experts.down_EDF.mT, offs=ends_E)
+    return _weighted(made_AD, order.place_TK, chosen.weights_TK)
+
+
+def by_all(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
+    """Every expert multiplies every token; what was not chosen is never looked at."""
+    parts = _parts(len(x_TD), ROWS // len(experts.down_EDF))
+    made = [_part_by_all(x_TD[p], Chosen(*(c[p] for c in chosen)), experts) for p in parts]
+    return torch.cat(made)
+
+
+def _part_by_all(x_PD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
+    tokens, count = len(x_PD), len(experts.down_EDF)
+    gate_up_EP2F = torch.bmm(x_PD.expand(count, -1, -1), experts.gate_up_E2FD.mT)
+    made_EPD = torch.bmm(_gated(gate_up_EP2F), experts.down_EDF.mT)
+    token_P1 = torch.arange(tokens, device=x_PD.device).unsqueeze(1)
+    place_PK = chosen.ids_TK * tokens + token_P1
+    return _weighted(made_EPD.flatten(0, 1), place_PK, chosen.weights_TK)
+
+
+def _gated(gate_up_A2F: Tensor) -> Tensor:
+    gate, up = gate_up_A2F.chunk(2, dim=-1)
+    return silu(gate).mul_(up)
+
+
+def _have_groups(experts: Weights) -> bool:
+    """Whether torch has grouped products. Of others it makes one after the other, and waits for
+    the ends of the groups."""
+    down_EDF = experts.down_EDF
+    if down_EDF.device.type != "cuda" or down_EDF.dtype is not torch.bfloat16:
+        return False
+    rows = (size * down_EDF.itemsize for size in down_EDF.shape[1:])
+    capable = torch.cuda.get_device_capability(down_EDF.device)[0] in (9, 10)
+    return capable and all(size % ALIGNED == 0 for size in rows)
+
+
+def _order(ids_TK: Tensor) -> Order:
+    expert_A, from_A = ids_TK.flatten().sort(stable=True)
+    place_A = torch.empty_like(from_A)
+    place_A[from_A] = torch.arange(len(from_A), device=from_A.device)
+    return Order(expert_A, from_A // ids_TK.shape[1], place_A.view(ids_TK.shape))
+
+
+def _weighted(made_AD: Tensor, place_TK: Tensor, weights_TK: Tensor) -> Tensor:
+    """The weighted sum of each token's rows."""
+    tokens, top_k = place_TK.shape
+    width = made_AD.shape[1]
+    out_TD = made_AD.new_empty((tokens, width))
+    for part in _parts(tokens, SUMMED // (top_k * width)):
+        rows_PKD = made_AD[place_TK[part]]
+        out_TD[part] = (rows_PKD * weights_TK[part].unsqueeze(2)).sum(1)
+    return out_TD
+
+
+def _parts(tokens: int, most: int) -> list[slice]:
+    """Of at most so many tokens each, and of one in any case."""
+    step = max(most, 1)
+    return [slice(begin, begin + step) for begin in range(0, tokens, step)]
