@@ -32,17 +32,19 @@ class StepAttention:
     def __call__(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
         step, where = self._steps[self._group_of[layer]], self._layers[layer]
         self._kernel.write(k_TKH, v_TKH, where, step)
-        return self._attend(q_TNH, where, step)
+        return self._attend(q_TNH, where, step, v_TKH.shape[-1])
 
     def projected(self, layer: int, projected: Projected) -> Tensor:
         fused = self._operations.qk_norm_rope_write
         if fused is None:
             return self(layer, *rotated(self._operations, projected))
         step, where = self._steps[self._group_of[layer]], self._layers[layer]
-        return self._attend(fused(projected, where, self._slots_T), where, step)
+        q_TNH = fused(projected, where, self._slots_T)
+        return self._attend(q_TNH, where, step, q_TNH.shape[-1])
 
-    def _attend(self, q_TNH: Tensor, where: KvLayer, step: AttnStep) -> Tensor:
-        out_TNH = torch.empty(q_TNH.shape, dtype=q_TNH.dtype, device=q_TNH.device)
+    def _attend(self, q_TNH: Tensor, where: KvLayer, step: AttnStep, value_dim: int) -> Tensor:
+        shape = (*q_TNH.shape[:2], value_dim)
+        out_TNH = torch.empty(shape, dtype=q_TNH.dtype, device=q_TNH.device)
         return self._kernel.forward(q_TNH, where, step, out_TNH)
 
 

@@ -4,6 +4,8 @@ Shape suffixes beside those of the contract: G query heads of one key/value head
 are read, Q tokens of one slice, P slots of the pool, or of single heads in it.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -25,6 +27,7 @@ from jackfield.plugins.kernels.torch_ops.attention_step import (
     Viewed,
 )
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
+from jackfield.plugins.kernels.torch_ops.latent import LATENT, latent_prefill
 
 
 class TorchAttention:
@@ -37,7 +40,8 @@ class TorchAttention:
     def layout(self, spec: KvSpec) -> KvLayout:
         dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
         shape = (spec.block_size, spec.num_kv_heads, spec.head_dim)
-        return KvLayout((KvTensor("k", shape, dtype), KvTensor("v", shape, dtype)))
+        names = ("k", "v") if spec.value_dim is None else (LATENT,)
+        return KvLayout(tuple(KvTensor(name, shape, dtype) for name in names))
 
     def workspace(self, limits: BatchLimits) -> int:
         return 0
@@ -49,7 +53,7 @@ class TorchAttention:
         return TorchStep(batch)
 
     def write(self, k_TKH: Tensor, v_TKH: Tensor, layer: KvLayer, step: AttnStep) -> None:
-        for name, new_TKH in (("k", k_TKH), ("v", v_TKH)):
+        for name, new_TKH in zip(layer.tensors, (k_TKH, v_TKH), strict=False):
             if layer.encoding is not None:
                 new_TKH = _plain(store(new_TKH, _scale(layer, name), layer.encoding))
             _slots(layer, name).index_copy_(0, step.slots_T, new_TKH)
@@ -66,9 +70,10 @@ class TorchAttention:
 
 
 def _geometry(layer: KvLayer) -> Geometry:
-    k = _plain(layer.tensors["k"])
-    blocks, size, heads, head_dim = k.shape
-    return Geometry(blocks, size, heads, head_dim, k.dtype, layer.window)
+    keys = _plain(next(iter(layer.tensors.values())))
+    blocks, size, heads, head_dim = keys.shape
+    tensors = len(layer.tensors)
+    return Geometry(blocks, size, heads, head_dim, keys.dtype, layer.window, tensors)
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -81,7 +86,9 @@ def _slots(layer: KvLayer, name: str) -> Tensor:
 
 
 def _scale(layer: KvLayer, name: str) -> Tensor | None:
-    return None if layer.scales is None else getattr(layer.scales, f"{name}_K")
+    if layer.scales is None:
+        return None
+    return layer.scales.v_K if name == "v" else layer.scales.k_K
 
 
 def _restored(layer: KvLayer, name: str, stored_KLH: Tensor) -> Tensor:
@@ -97,6 +104,11 @@ def _read(layer: KvLayer, name: str, where: slice | Tensor) -> Tensor:
     return _restored(layer, name, found_LKH.transpose(0, 1))
 
 
+def _with_values(found: Sequence[Tensor], value_dim: int) -> tuple[Tensor, Tensor]:
+    """Keys and values, where values may be the first entries of keys."""
+    return found[0], found[-1][..., :value_dim]
+
+
 def _gather(layer: KvLayer, name: str, gathered: Gathered, room_PH: Tensor) -> Tensor:
     head_dim = room_PH.shape[1]
     rows_PH = _plain(layer.tensors[name]).view(-1, head_dim)
@@ -108,12 +120,13 @@ def _gather(layer: KvLayer, name: str, gathered: Gathered, room_PH: Tensor) -> T
 def _decode_gathered(q_TNH: Tensor, layer: KvLayer, gathered: Gathered, out_TNH: Tensor) -> None:
     # Products of half types would round the scores before the softmax.
     exact = torch.promote_types(q_TNH.dtype, torch.float32)
-    k = _gather(layer, "k", gathered, gathered.room[0]).to(exact)
-    v = _gather(layer, "v", gathered, gathered.room[1]).to(exact)
+    places = zip(layer.tensors, gathered.room, strict=True)
+    found = [_gather(layer, name, gathered, room_PH).to(exact) for name, room_PH in places]
+    k, v = _with_values(found, out_TNH.shape[-1])
     q_SNH = q_TNH[gathered.where]
     q = q_SNH.reshape(len(k), -1, k.shape[2]).to(exact)
     scores = torch.baddbmm(gathered.hidden.to(exact), q, k.transpose(1, 2), alpha=layer.scale)
-    out_SNH = torch.bmm(scores.softmax(-1), v).view(q_SNH.shape)
+    out_SNH = torch.bmm(scores.softmax(-1), v).view(*q_SNH.shape[:2], -1)
     out_TNH[gathered.where] = out_SNH.to(out_TNH.dtype)
 
 
@@ -123,15 +136,19 @@ def _decode_views(
     exact = torch.promote_types(q_TNH.dtype, torch.float32)
     nothing = torch.zeros(1, 1, 1, dtype=exact)
     for token, where in views:
-        k_KLH = _read(layer, "k", where).to(exact)
-        v_KLH = _read(layer, "v", where).to(exact)
+        found = [_read(layer, name, where).to(exact) for name in layer.tensors]
+        k_KLH, v_KLH = _with_values(found, out_TNH.shape[-1])
         q_KGH = q_TNH[token].reshape(len(k_KLH), -1, k_KLH.shape[2]).to(exact)
         scores = torch.baddbmm(nothing, q_KGH, k_KLH.transpose(1, 2), beta=0, alpha=layer.scale)
         out_TNH[token].copy_(torch.bmm(scores.softmax(-1), v_KLH).view(out_TNH.shape[1:]))
 
 
 def _prefill(q_TNH: Tensor, layer: KvLayer, prefill: Prefill, out_TNH: Tensor) -> None:
-    k_KLH, v_KLH = _read(layer, "k", prefill.where), _read(layer, "v", prefill.where)
+    found = [_read(layer, name, prefill.where) for name in layer.tensors]
+    if LATENT in layer.tensors:
+        latent_prefill(q_TNH, found[0][0], layer.scale, prefill, out_TNH)
+        return
+    k_KLH, v_KLH = found
     q_NQH = q_TNH[prefill.begin : prefill.end].transpose(0, 1).to(k_KLH.dtype)
     out_1NQH = scaled_dot_product_attention(
         q_NQH.unsqueeze(0),

@@ -24,7 +24,10 @@ ROOM = 256 << 20
 
 
 class Geometry(NamedTuple):
-    """What the row numbers and the room for rows depend on beside the batch."""
+    """What the row numbers and the room for rows depend on beside the batch.
+
+    tensors: how many are read; one where values are part of the keys.
+    """
 
     num_blocks: int
     block_size: int
@@ -32,18 +35,20 @@ class Geometry(NamedTuple):
     head_dim: int
     dtype: torch.dtype
     window: int | None
+    tensors: int = 2
 
     @property
     def bytes_per_position(self) -> int:
         """Keys and values of all heads."""
-        return 2 * self.heads * self.head_dim * self.dtype.itemsize
+        return self.tensors * self.heads * self.head_dim * self.dtype.itemsize
 
 
 class Gathered(NamedTuple):
     """Slices of one token in one product. hidden `[S * K, 1, L]`: 0 where seen, -inf where not.
 
-    where: which slices they are. rows_P: by slice, head, and position. room `[2, P, H]`: keys and
-    values of one layer and group after the other; fresh memory would cost more than the copy.
+    where: which slices they are. rows_P: by slice, head, and position. room `[2, P, H]` (of keys
+    that hold their values: 1): what is read of one layer and group after the other; fresh memory
+    would cost more than the copy.
     """
 
     where: slice | Tensor
@@ -175,7 +180,7 @@ def _gathered(
         count, longest = len(chosen_S), int(batch.lens_S[chosen_S].max())
     reach = longest if geometry.window is None else min(geometry.window, longest)
     group = min(max(ROOM // (reach * geometry.bytes_per_position), 1), count)
-    shape = (2, group * geometry.heads * reach, geometry.head_dim)
+    shape = (geometry.tensors, group * geometry.heads * reach, geometry.head_dim)
     room = torch.empty(shape, dtype=geometry.dtype, device=batch.lens_S.device)
     return tuple(
         _group(batch, geometry, where if chosen_S is None else chosen_S[where], reach, room)

@@ -100,6 +100,8 @@ def _device() -> torch.device:
 
 
 def _shape_reasons(spec: KvSpec) -> list[str]:
+    if spec.value_dim is not None:
+        return ["latent attention is not served: it reads values beside the keys"]
     found = []
     if spec.head_dim % HEAD_MULTIPLE or not 0 < spec.head_dim <= MAX_HEAD:
         found.append(
