@@ -39,6 +39,10 @@ class DummyWeights:
         filled = self._stretch(start + slices[0].start * row, rows * row).view(rows, *shape[1:])
         return filled[(slice(None), *slices[1:])].contiguous()
 
+    def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The same values as `take`."""
+        return self.take(name, shape).float()
+
     def has(self, name: str) -> bool:
         """Nothing is stored."""
         return False

@@ -20,7 +20,8 @@ class SafetensorsReader:
     a file is opened anew after each MAPPED_BYTES.
     """
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, dtype: torch.dtype | None, device: torch.device) -> None:
+        """dtype: what tensors are cast to; None = they stay as they are stored."""
         self._dtype, self._device = dtype, device
         self._file: Path | None = None
         self._open: Any = None
@@ -49,4 +50,5 @@ class SafetensorsReader:
             self.close()
             self._open, self._file = safe_open(stored.file, framework="pt"), stored.file
         part = self._open.get_slice(name)[slices]
-        return torch.empty(part.shape, dtype=self._dtype, device=self._device).copy_(part)
+        dtype = part.dtype if self._dtype is None else self._dtype
+        return torch.empty(part.shape, dtype=dtype, device=self._device).copy_(part)

@@ -37,9 +37,11 @@ class SafetensorsWeights:
         progress: Progress,
     ) -> None:
         """Reads the headers only. Raises CheckpointError for damaged or contradicting files."""
-        self._files, self._shard, self._progress = files, shard, progress
+        self._files, self._progress = files, progress
+        self.dtype, self.shard = dtype, shard
         self._stored = locate(files)
         self._reader = SafetensorsReader(dtype, device)
+        self._as_stored = SafetensorsReader(None, device)
         self._taken: set[str] = set()
         self._ignored: list[re.Pattern[str]] = []
         self.bytes_taken = 0
@@ -56,6 +58,7 @@ class SafetensorsWeights:
         trace: TracebackType | None,
     ) -> None:
         self._reader.close()
+        self._as_stored.close()
         self._progress.finish()
 
     def has(self, name: str) -> bool:
@@ -64,14 +67,41 @@ class SafetensorsWeights:
 
     def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
         """As `Weights.take`; what it returns is the caller's alone."""
+        stored = self._find(name, shape)
+        tensor = self._reader.read(name, stored, shard_slice(name, shape, split, self.shard))
+        return self._count(name, tensor)
+
+    def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As `Weights.take_exact`."""
+        self._find(name, shape)
+        return self.take_as_stored(name).float()
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         stored = self._stored.get(name)
         if stored is None:
             raise CheckpointError(self._missing(name))
         _check(name, stored, shape)
-        tensor = self._reader.read(name, stored, shard_slice(name, shape, split, self._shard))
+        return stored
+
+    @property
+    def stored(self) -> Mapping[str, StoredTensor]:
+        """Every tensor of the files, by name."""
+        return self._stored
+
+    def take_as_stored(self, name: str) -> Tensor:
+        """The whole tensor on the device, in the element type of the file, which has it."""
+        return self._count(name, self.look_at(name))
+
+    def look_at(self, name: str) -> Tensor:
+        """The same without taking it, so that somebody still has to."""
+        stored = self._stored[name]
+        whole = tuple(slice(0, size) for size in stored.shape)
+        return self._as_stored.read(name, stored, whole)
+
+    def _count(self, name: str, tensor: Tensor) -> Tensor:
         self._taken.add(name)
         self.bytes_taken += tensor.nbytes
-        self._progress.advance(stored.bytes)
+        self._progress.advance(self._stored[name].bytes)
         return tensor
 
     def ignore(self, pattern: str) -> None:
@@ -80,7 +110,7 @@ class SafetensorsWeights:
 
     def finish(self) -> None:
         """Raise CheckpointError for tensors that were neither taken nor ignored."""
-        surplus = [name for name in sorted(self._stored) if not self._is_known(name)]
+        surplus = self.surplus()
         if not surplus:
             return
         shown = ", ".join(f"{name} in {self._stored[name].file}" for name in surplus[:LISTED])
@@ -89,6 +119,10 @@ class SafetensorsWeights:
             f"{len(surplus)} tensors of the checkpoint have no place in the model: {shown}{more}; "
             f"config.json does not fit these weights."
         )
+
+    def surplus(self) -> list[str]:
+        """Names of tensors that were neither taken nor ignored."""
+        return [name for name in sorted(self._stored) if not self._is_known(name)]
 
     def _is_known(self, name: str) -> bool:
         return name in self._taken or any(known.fullmatch(name) for known in self._ignored)
@@ -132,5 +166,6 @@ def _check(name: str, stored: StoredTensor, shape: tuple[int, ...]) -> None:
     if stored.dtype not in FLOATS:
         raise CheckpointError(
             f"{stored.file}, tensor {name!r}: element type is {stored.dtype}, expected one of "
-            f"{', '.join(FLOATS)}; quantized weights are not served."
+            f"{', '.join(FLOATS)}; quantized weights are not served "
+            f"unless config.json has the quantization_config that belongs to them."
         )

@@ -21,6 +21,8 @@ from jackfield.core.checkpoint.dummy_weights import DummyWeights
 from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.kv_scales import KV_SCALE_NAME
 from jackfield.core.checkpoint.progress import Progress
+from jackfield.core.checkpoint.quant_plan import read_quant_plan
+from jackfield.core.checkpoint.quantized_weights import PlannedWeights
 from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
 from jackfield.core.engine.operations import ATTENTION, Table, bind, uncapturable
 from jackfield.core.engine.planner import Limits
@@ -180,19 +182,22 @@ def _fix_scales(
 def _kv_spec(order: Order, window: int | None) -> KvSpec:
     spec = order.spec
     return KvSpec(
-        spec.num_heads, spec.num_kv_heads, spec.head_dim, order.dtype, order.block_size, window
-    )
+        spec.num_heads, spec.num_kv_heads, spec.head_dim, order.dtype, order.block_size, window,
+        value_dim=spec.value_dim,
+    )  # fmt: skip
 
 
 def _build(order: Order, table: Table, config: Config, progress: Progress) -> Model:
     shard = Shard()
     settings: Mapping[str, Any] = order.folder.config
+    plan = read_quant_plan(settings)
     with torch.inference_mode():
         if config.model.load_format == "dummy":
             random = DummyWeights(order.dtype, order.device, shard, config.model.seed)
             return order.model_class(settings, table.operations, shard, random)
         files = order.folder.tensor_files()
-        with SafetensorsWeights(files, order.dtype, order.device, shard, progress) as weights:
+        with SafetensorsWeights(files, order.dtype, order.device, shard, progress) as stored:
+            weights = stored if plan is None else PlannedWeights(stored, plan)
             model = order.model_class(settings, table.operations, shard, weights)
             weights.ignore(KV_SCALE_NAME)
             weights.finish()

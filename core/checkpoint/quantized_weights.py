@@ -1,0 +1,152 @@
+"""The weights of a quantized checkpoint, as they are stored or dequantized."""
+
+import logging
+import re
+
+import torch
+from torch import Tensor
+
+from jackfield.core.api.errors import CheckpointError
+from jackfield.core.api.model import Split
+from jackfield.core.api.quant import QuantWeight
+from jackfield.core.checkpoint.quant_part import quant_part
+from jackfield.core.checkpoint.quant_plan import QuantPlan
+from jackfield.core.checkpoint.quant_reader import is_quantized, read_quant_weight
+from jackfield.core.checkpoint.quant_scheme import Scheme
+from jackfield.core.checkpoint.quant_tensors import QuantTensors
+from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
+from jackfield.core.checkpoint.shard_slice import shard_slice
+
+ACTIVATIONS = r".*\.(input_scale|input_zero_point|input_global_scale|input_scale_ub)"
+"""How inputs of products may be quantized, which they are not."""
+WEIGHT = ".weight"
+ELEMENTS_AT_ONCE = 1 << 22
+
+log = logging.getLogger("jackfield.checkpoint")
+
+
+class PlannedWeights:
+    """Implements `QuantizedWeights` on files that a `quantization_config` describes.
+
+    Memory beside what it returned: one weight as it is stored, a few times. kept, dequantized: how
+    many weights were taken the one way and the other.
+    """
+
+    def __init__(self, weights: SafetensorsWeights, plan: QuantPlan) -> None:
+        self._weights, self._plan = weights, plan
+        self.kept = self.dequantized = 0
+        weights.ignore(ACTIVATIONS)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a weight, however it is stored."""
+        return self._weights.has(name) or self._is_quantized(name)
+
+    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+        """As `Weights.take`; a quantized weight is dequantized, a block at a time."""
+        weight = self._read(name, shape)
+        if weight is None:
+            return self._weights.take(name, shape, split)
+        self.dequantized += 1
+        whole = _dequantize(weight, self._weights.dtype)
+        return whole[shard_slice(name, shape, split, self._weights.shard)].contiguous()
+
+    def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As `Weights.take_exact`, of a tensor that is not quantized."""
+        return self._weights.take_exact(name, shape)
+
+    def take_quantized(
+        self, name: str, shape: tuple[int, int], split: Split = Split.NONE
+    ) -> QuantWeight | None:
+        """As `QuantizedWeights.take_quantized`."""
+        weight = self._read(name, shape)
+        if weight is None:
+            return None
+        self.kept += 1
+        return quant_part(name, weight, split, self._weights.shard)
+
+    def ignore(self, pattern: str) -> None:
+        """Also what stands for a weight of that name."""
+        self._weights.ignore(pattern)
+        known = re.compile(pattern)
+        for name in self._weights.stored:
+            module = name.rpartition(".")[0]
+            if known.fullmatch(module + WEIGHT) and self._is_quantized(module + WEIGHT):
+                self._weights.ignore(re.escape(name))
+
+    def finish(self) -> None:
+        """Raise CheckpointError for what has no place, and where nothing was quantized."""
+        for name in self._weights.surplus():
+            if self._is_empty_bias(name):
+                self._weights.ignore(re.escape(name))
+        self._weights.finish()
+        if not self.kept + self.dequantized:
+            raise CheckpointError(
+                f"config.json says that weights are quantized ({self._plan.method}), but none that "
+                f"the model takes is; remove quantization_config, or fetch the model again."
+            )
+        if self.dequantized:
+            log.warning(
+                "%d quantized weights of %d were dequantized while they were loaded, since the "
+                "model or the kernels do not take them as they are.",
+                self.dequantized,
+                self.dequantized + self.kept,
+            )
+
+    def _is_empty_bias(self, name: str) -> bool:
+        """Some tools store zeros for products that have no bias."""
+        module, _, kind = name.rpartition(".")
+        if kind != "bias" or not self._is_quantized(module + WEIGHT):
+            return False
+        return not bool(self._weights.look_at(name).any())
+
+    def _is_quantized(self, name: str) -> bool:
+        return name.endswith(WEIGHT) and any(
+            is_quantized(name.removesuffix(WEIGHT), layout, self._weights.stored)
+            for layout in self._plan.layouts
+        )
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> QuantWeight | None:
+        if len(shape) != 2 or not name.endswith(WEIGHT):
+            return None
+        module = name.removesuffix(WEIGHT)
+        scheme = self._plan.scheme(module)
+        if not self._is_quantized(name):
+            self._require_any(name, shape, scheme)
+            return None
+        if scheme is None:
+            raise CheckpointError(self._contradiction(module))
+        return read_quant_weight(QuantTensors(self._weights, module, (shape[0], shape[1]), scheme))
+
+    def _require_any(self, name: str, shape: tuple[int, ...], scheme: Scheme | None) -> None:
+        """A weight may be stored plain, and then is a missing one for whoever takes it so."""
+        beside = f"{name.removesuffix(WEIGHT)}."
+        if scheme is None or self._weights.has(name):
+            return
+        if any(stored.startswith(beside) for stored in self._weights.stored):
+            tensors = QuantTensors(
+                self._weights, name.removesuffix(WEIGHT), (shape[0], shape[1]), scheme
+            )
+            read_quant_weight(tensors)
+
+    def _contradiction(self, module: str) -> str:
+        stored = self._weights.stored
+        name = next(name for name in stored if name.startswith(f"{module}."))
+        return (
+            f"{stored[name].file}, tensor {name!r} is quantized, but quantization_config in "
+            f"config.json leaves {module!r} out; remove it from the modules that are not "
+            f"quantized, or fetch the model again."
+        )
+
+
+def _dequantize(weight: QuantWeight, dtype: torch.dtype) -> Tensor:
+    outputs, inputs = weight.shape
+    result_OI = torch.empty(outputs, inputs, dtype=dtype, device=weight.values.device)
+    step = max(ELEMENTS_AT_ONCE // (inputs * weight.rows), 1) * weight.rows
+    for first in range(0, outputs, step):
+        last = min(first + step, outputs)
+        block_OI = weight.block(first, last).dequantized(dtype)
+        if weight.order_I is None:
+            result_OI[first:last] = block_OI
+        else:
+            result_OI[first:last, weight.order_I] = block_OI
+    return result_OI
