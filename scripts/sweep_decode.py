@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from decode_cases import ENOUGH, GROUP_VARIANTS, STANDARD, SWEEPS, Case, Config, Sweep
+from replays import captured, replays
 from torch import Tensor
 
 from jackfield.core.api.encoding import KvEncoding, KvScales
@@ -268,20 +269,7 @@ def timed(scene: Scene, variant: Variant) -> tuple[float, float]:
 
 def replayed(body: Callable[[], None]) -> float:
     """Microseconds of one replay, the median of some."""
-    body()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        body()
-    times = []
-    for _ in range(ROUNDS + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000)
-    return sorted(times[1:])[ROUNDS // 2]
+    return replays(captured(body), ROUNDS)[ROUNDS // 2]
 
 
 def measure(case: Case, name: str, sweep: Sweep) -> list[Timing]:

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import torch
+from replays import captured, replays
 
 from jackfield.core.api.kernel import HeadNorms, KvLayer, Projected
 from jackfield.plugins.kernels.triton.add_rms_norm import TritonAddRmsNorm
@@ -124,20 +125,7 @@ def timed(case: Case, config: Config) -> float:
         for index in range(CALLS):
             chosen[index % SETS]()
 
-    body()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        body()
-    times = []
-    for _ in range(ROUNDS + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / CALLS)
-    return sorted(times[1:])[ROUNDS // 2]
+    return replays(captured(body), ROUNDS)[ROUNDS // 2] / CALLS
 
 
 def compile_one(case: Case, config: Config) -> None:

@@ -23,6 +23,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 import torch
+from replays import replays
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -192,15 +193,7 @@ def timed(body: Callable[[], None], launches: int) -> float:
         graph.capture_begin()
         body()
         graph.capture_end()
-    times = []
-    for _ in range(ROUNDS + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000)
-    return min(times[1:]) / launches
+    return replays(graph, ROUNDS)[0] / launches
 
 
 def measure(config: Config, x: Tensor, weights: list[PackedLinear], want: Tensor) -> Timing:
