@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from jackfield import LLM, SamplingParams
-from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.evaluation.sequence import PagedSequence
+from jackfield.core.testing.tiny_llm import tiny_llm
 
 TOKENS = 16
 STORED = 16 + 8
@@ -69,18 +69,9 @@ def case(
     return Case(folder, model, [greedy(model, prompt, TOKENS) for prompt in prompts()])
 
 
-def load(folder: Path, **settings: Any) -> LLM:
-    defaults: dict[str, Any] = {
-        "dtype": "float32", "num_gpu_blocks_override": 256, "engine.threads": 1,
-    }  # fmt: skip
-    return LLM(
-        folder, skip_tokenizer_init=True, progress=SilentProgress(), **{**defaults, **settings}
-    )
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 def test_tokens_equal(case: Case, name: str) -> None:
-    with load(case.folder, **SETTINGS[name]) as llm:
+    with tiny_llm(case.folder, **SETTINGS[name]) as llm:
         answers = llm.generate(prompts(), NO_END, use_tqdm=False)
         preemptions = llm.assembly.engine.metrics.preemptions
         stored = llm.assembly.engine.cache_metrics.stored["host"]
@@ -92,7 +83,7 @@ def test_tokens_equal(case: Case, name: str) -> None:
 @pytest.mark.parametrize("pieces", [[90], [7] * 12 + [6], [64, 26], [50, *[1] * 40]])
 def test_logits_equal(case: Case, pieces: list[int]) -> None:
     prompt = prompts()[6]
-    with load(case.folder) as llm:
+    with tiny_llm(case.folder) as llm:
         found = fed(llm, prompt, pieces)
     torch.testing.assert_close(found, wanted(case, prompt), atol=1e-4, rtol=1e-4)
 
@@ -113,14 +104,14 @@ def wanted(case: Case, prompt: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("stack", [["torch"], ["cpu", "torch"]], ids=str)
 def test_logits_are_close_in_bfloat16(case: Case, stack: list[str]) -> None:
     prompt = prompts()[6]
-    with load(case.folder, dtype="bfloat16", **{"kernel.stack": stack}) as llm:
+    with tiny_llm(case.folder, dtype="bfloat16", **{"kernel.stack": stack}) as llm:
         found = fed(llm, prompt, [50, *[1] * 40]).float()
     similar = torch.cosine_similarity(found, wanted(case, prompt), dim=-1)
     assert float(similar.median()) > 0.98
 
 
 def test_answers_from_cached_blocks_are_the_same(case: Case) -> None:
-    with load(case.folder) as llm:
+    with tiny_llm(case.folder) as llm:
         first = llm.generate(prompts()[6], NO_END, use_tqdm=False)[0]
         again = llm.generate(prompts()[6], NO_END, use_tqdm=False)[0]
     assert (first.num_cached_tokens, again.num_cached_tokens) == (0, 80)
@@ -128,7 +119,7 @@ def test_answers_from_cached_blocks_are_the_same(case: Case) -> None:
 
 
 def test_answers_from_swapped_blocks_are_the_same(case: Case) -> None:
-    with load(case.folder, **SETTINGS["preempted, swapped"]) as llm:
+    with tiny_llm(case.folder, **SETTINGS["preempted, swapped"]) as llm:
         for prompt in (prompts()[6], prompts()[-1]):  # of which there is room for one
             llm.generate(prompt, NO_END, use_tqdm=False)
         again = llm.generate(prompts()[6], NO_END, use_tqdm=False)[0]
@@ -142,7 +133,7 @@ def test_encoded_latents_are_close(case: Case, name: str) -> None:
     """One scale for each layer, and nothing is stored twice."""
     stack = {"cache.stack": ["paged", "fp8"], "cache.fp8.format": name}
     prompt = prompts()[6]
-    with load(case.folder, **stack) as llm:
+    with tiny_llm(case.folder, **stack) as llm:
         found = fed(llm, prompt, [50, *[1] * 40])
         layers = llm.assembly.loaded.executor._runner._loaded.layers
         assert llm.assembly.loaded.bytes_per_token == 2 * STORED
@@ -153,14 +144,14 @@ def test_encoded_latents_are_close(case: Case, name: str) -> None:
 
 
 def test_only_the_latent_vectors_are_stored(case: Case) -> None:
-    with load(case.folder) as llm:
+    with tiny_llm(case.folder) as llm:
         layers = llm.assembly.loaded.executor._runner._loaded.layers
         assert llm.assembly.loaded.bytes_per_token == 2 * STORED * 4
     assert [list(layer.tensors) for layer in layers] == [["latent"], ["latent"]]
 
 
 def test_other_kernels_say_why_they_do_not_serve(case: Case) -> None:
-    with load(case.folder, **{"kernel.stack": ["cpu", "torch"]}) as llm:
+    with tiny_llm(case.folder, **{"kernel.stack": ["cpu", "torch"]}) as llm:
         table = llm.assembly.loaded.table
     assert table.owners["attention"] == "torch"
     assert any("latent attention is not served" in str(reason) for reason in table.passed)

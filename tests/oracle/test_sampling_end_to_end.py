@@ -1,6 +1,7 @@
 """Sampling parameters through the whole engine, on a small random model."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 import torch
 
 from jackfield import LLM, SamplingParams
-from jackfield.core.checkpoint.progress import SilentProgress
+from jackfield.core.testing.tiny_llm import tiny_llm
 
 PROMPT = [5, 9, 200, 31, 77, 12, 6]
+load = partial(tiny_llm, num_gpu_blocks_override=64)
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 Setup = tuple[Path, Any]
 
@@ -18,15 +20,6 @@ Setup = tuple[Path, Any]
 @pytest.fixture(scope="module")
 def setup(make_model: Callable[..., Setup]) -> Setup:
     return make_model("qwen2")
-
-
-def load(folder: Path, **settings: Any) -> LLM:
-    defaults: dict[str, Any] = {
-        "dtype": "float32", "num_gpu_blocks_override": 64, "engine.threads": 1,
-    }  # fmt: skip
-    return LLM(
-        folder, skip_tokenizer_init=True, progress=SilentProgress(), **{**defaults, **settings}
-    )
 
 
 @pytest.fixture(scope="module")

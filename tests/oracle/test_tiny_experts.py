@@ -4,6 +4,7 @@ weights, and against dense models whose feed-forward part every expert repeats."
 import json
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jackfield import LLM, SamplingParams
-from jackfield.core.checkpoint.progress import SilentProgress
+from jackfield import SamplingParams
+from jackfield.core.testing.tiny_llm import tiny_llm
 
 TOKENS = 10
 GREEDY = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
@@ -40,21 +41,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "preempted": {"num_gpu_blocks_override": 9, "max_model_len": 100, "engine.overlap": 1},
 }  # fmt: skip
 PROMPT = [5, 9, 200, 31, 77, 12, 6]
+load = partial(tiny_llm, num_gpu_blocks_override=128)
 
 
 def prompts() -> list[list[int]]:
     """Seven, of mixed length."""
     numbers = random.Random(3)
     return [[numbers.randrange(498) for _ in range(length)] for length in (1, 15, 16, 40, 2, 9, 65)]
-
-
-def load(folder: Path, **settings: Any) -> LLM:
-    defaults: dict[str, Any] = {
-        "dtype": "float32", "num_gpu_blocks_override": 128, "engine.threads": 1,
-    }  # fmt: skip
-    return LLM(
-        folder, skip_tokenizer_init=True, progress=SilentProgress(), **{**defaults, **settings}
-    )
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=str)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from jackfield import LLM, SamplingParams
-from jackfield.core.checkpoint.progress import SilentProgress
+from jackfield import SamplingParams
+from jackfield.core.testing.tiny_llm import tiny_llm
 
 TOKENS = 12
 NO_END = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
@@ -52,19 +52,10 @@ def case(
     return folder, model, [greedy(model, prompt, TOKENS) for prompt in prompts()]
 
 
-def load(folder: Path, **settings: Any) -> LLM:
-    defaults: dict[str, Any] = {
-        "dtype": "float32", "num_gpu_blocks_override": 256, "engine.threads": 1,
-    }  # fmt: skip
-    return LLM(
-        folder, skip_tokenizer_init=True, progress=SilentProgress(), **{**defaults, **settings}
-    )
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 def test_tokens_equal(case: tuple[Path, Any, list[list[int]]], name: str) -> None:
     folder, _, expected = case
-    with load(folder, **SETTINGS[name]) as llm:
+    with tiny_llm(folder, **SETTINGS[name]) as llm:
         answers = llm.generate(prompts(), NO_END, use_tqdm=False)
         preemptions = llm.assembly.engine.metrics.preemptions
     assert [answer.outputs[0].token_ids for answer in answers] == expected
@@ -73,7 +64,7 @@ def test_tokens_equal(case: tuple[Path, Any, list[list[int]]], name: str) -> Non
 
 def test_alone_equals_together(case: tuple[Path, Any, list[list[int]]]) -> None:
     folder, _, expected = case
-    with load(folder) as llm:
+    with tiny_llm(folder) as llm:
         for prompt, tokens in zip(prompts(), expected, strict=True):
             assert llm.generate(prompt, NO_END, use_tqdm=False)[0].outputs[0].token_ids == tokens
 
@@ -83,7 +74,7 @@ def test_logprobs_equal(case: tuple[Path, Any, list[list[int]]]) -> None:
     folder, model, expected = case
     prompt, tokens = prompts()[5], expected[5]
     params = NO_END.with_(logprobs=5, prompt_logprobs=3)
-    with load(folder, max_num_batched_tokens=16, max_num_seqs=4) as llm:
+    with tiny_llm(folder, max_num_batched_tokens=16, max_num_seqs=4) as llm:
         answer = llm.generate(prompt, params, use_tqdm=False)[0]
     with torch.inference_mode():
         logits = model(torch.tensor([prompt + tokens])).logits[0]
@@ -109,7 +100,7 @@ def test_answers_of_one_prompt_share_its_blocks(case: tuple[Path, Any, list[list
     folder, _, expected = case
     prompt = prompts()[-1] + prompts()[5]
     params = NO_END.with_(n=4)
-    with load(folder) as llm:
+    with tiny_llm(folder) as llm:
         answer = llm.generate(prompt, params, use_tqdm=False)[0]
         alone = llm.generate(prompt, NO_END, use_tqdm=False)[0]
         shared = llm.assembly.engine.metrics.shared_tokens
