@@ -113,8 +113,8 @@ def assemble(resolved: Resolved, progress: Progress, *, streamed: bool = True) -
     tiers = TierHooks(*(caches.manager.implementations(hook) for hook in TIER_HOOKS))
     scratch = caches.manager.implementations("scratch")
     order = Order(
-        folder, model_class, spec, kernels, block_size, device, dtype, encoder, tiers, scratch,
-        streamed,
+        folder, model_class, spec, kernels, block_size, device, dtype, limits, encoder, tiers,
+        scratch,
     )  # fmt: skip
     loaded = load(order, config, progress)
     eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)

@@ -30,7 +30,6 @@ from jackfield.core.engine.runner import SAMPLE, LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
 from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
-from jackfield.core.executors.limits import limits_for
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
@@ -82,10 +81,10 @@ class Loaded(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What is to be loaded, and on what. encoder: who says how keys and values are stored.
+    """What is to be loaded, and on what. limits: before the pool is sized. encoder: who says how
+    keys and values are stored.
 
     tier_hooks: who brings and opens tiers. scratch_hooks: who holds memory beside the pool.
-    streamed: whether somebody waits for single tokens.
     """
 
     folder: ModelFolder
@@ -95,10 +94,10 @@ class Order(NamedTuple):
     block_size: int
     device: torch.device
     dtype: torch.dtype
+    limits: Limits
     encoder: Implementation | None = None
     tier_hooks: TierHooks = NO_TIERS
     scratch_hooks: Sequence[Implementation] = ()
-    streamed: bool = True
 
 
 def load(order: Order, config: Config, progress: Progress) -> Loaded:
@@ -114,8 +113,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     block_bytes = bytes_per_block(spec.groups, layouts)
     check_tiles(table.owners[ATTENTION], layouts, order.block_size)
     alignment = prompt_alignment(table.owners[ATTENTION], layouts)
-    found = limits_for(config, spec, order.device, streamed=order.streamed)
-    limits = found._replace(prompt_alignment=alignment)
+    limits = order.limits._replace(prompt_alignment=alignment)
     fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
     eager = uncapturable(table, limits.max_seqs, limits.max_model_len)

@@ -10,6 +10,7 @@ from jackfield.core.api import CapacityError, SamplingParams
 from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
+from jackfield.core.executors.limits import limits_for
 from jackfield.core.executors.loading import Loaded, Order, load
 from jackfield.core.executors.tiers import TierHooks
 from jackfield.core.host.config import CacheConfig, Config, EngineConfig
@@ -32,7 +33,8 @@ def order(folder: Path, swap: Swap) -> Order:
     hooks = TierHooks([Implementation("swap", swap.tiers)], [Implementation("swap", swap.store)])
     spec = Llama.describe(model.config)
     cpu = torch.device("cpu")
-    return Order(model, Llama, spec, kernels, 16, cpu, torch.float32, tier_hooks=hooks)
+    limits = limits_for(CONFIG, spec, cpu, streamed=True)
+    return Order(model, Llama, spec, kernels, 16, cpu, torch.float32, limits, tier_hooks=hooks)
 
 
 CONFIG = Config(
