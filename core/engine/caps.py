@@ -119,9 +119,12 @@ class Room:
             return wanted
         if self.is_cut:
             return 0
-        is_rest = 2 * self.tokens < self.whole and needed >= LONG * self.alignment
-        kept = (0, 1) if is_rest and self.alignment > 1 else KEPT
-        return _aligned(start, self.tokens, self.alignment, kept)
+        end = (start + self.tokens) // self.alignment * self.alignment
+        shorter = max(end - start, 0)
+        if 2 * self.tokens < self.whole and needed >= LONG * self.alignment:
+            return shorter
+        kept, of = KEPT
+        return shorter if shorter > 0 and of * shorter >= kept * self.tokens else self.tokens
 
 
 def admission_limit(
@@ -139,14 +142,6 @@ def admission_limit(
     if admitted + seats >= caps.new_seqs:
         return Code.ADMISSIONS_LIMITED
     return None
-
-
-def _aligned(start: int, length: int, alignment: int, kept: tuple[int, int]) -> int:
-    """A chunk whose end is a multiple, if so much of it is left; else as it is."""
-    shorter = max((start + length) // alignment * alignment - start, 0)
-    least, of = kept
-    is_enough = of * shorter >= least * length and (shorter > 0 or least == 0)
-    return shorter if is_enough else length
 
 
 def _at_most(limit: int | None, maximum: int) -> int:
