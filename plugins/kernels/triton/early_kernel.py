@@ -8,9 +8,8 @@ import triton.language as tl
 def wait_for_previous(EARLY: tl.constexpr):
     """Lets the next launch begin, then waits until all is written that ran before. Nothing that
     another kernel writes may be read, and nothing written, before this."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    let_next_begin(EARLY)
+    wait_alone(EARLY)
 
 
 @triton.jit
