@@ -4,6 +4,7 @@ Shape suffixes: T tokens of the step, O and I outputs and inputs of a product, R
 scales there are along outputs and inputs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -27,6 +28,10 @@ class QuantKind(Enum):
     def middle(self) -> int:
         """The zero point of a weight that brings none."""
         return {QuantKind.INT4: 8, QuantKind.INT8: 128, QuantKind.FP8: 0}[self]
+
+
+ELEMENTS_AT_ONCE = 1 << 22
+"""Of a weight that are dequantized; a few times as many float32 numbers are held meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +72,15 @@ class QuantWeight:
             self.kind, self.values[first:last], self.scales_RG[scales], zeros_RG, self.group,
             self.rows, (last - first, self.shape[1]), self.order_I,
         )  # fmt: skip
+
+    def blocks(self, elements: int) -> "Iterator[tuple[slice, QuantWeight]]":
+        """All outputs, in blocks of at most so many entries where `rows` allow it: which outputs a
+        block has, and the block."""
+        outputs, inputs = self.shape
+        step = max(elements // (inputs * self.rows), 1) * self.rows
+        for first in range(0, outputs, step):
+            last = min(first + step, outputs)
+            yield slice(first, last), self.block(first, last)
 
     def dequantized(self, dtype: "torch.dtype") -> "Tensor":
         """`[O, I]`, computed in float32 and rounded once; columns as they are stored. Never waits

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from jackfield.core.api.errors import CheckpointError
 from jackfield.core.api.model import Split
-from jackfield.core.api.quant import QuantWeight
+from jackfield.core.api.quant import ELEMENTS_AT_ONCE, QuantWeight
 from jackfield.core.checkpoint.quant_part import quant_part
 from jackfield.core.checkpoint.quant_plan import QuantPlan
 from jackfield.core.checkpoint.quant_reader import is_quantized, read_quant_weight
@@ -20,7 +20,6 @@ from jackfield.core.checkpoint.shard_slice import shard_slice
 ACTIVATIONS = r".*\.(input_scale|input_zero_point|input_global_scale|input_scale_ub)"
 """How inputs of products may be quantized, which they are not."""
 WEIGHT = ".weight"
-ELEMENTS_AT_ONCE = 1 << 22
 
 log = logging.getLogger("jackfield.checkpoint")
 
@@ -139,14 +138,10 @@ class PlannedWeights:
 
 
 def _dequantize(weight: QuantWeight, dtype: torch.dtype) -> Tensor:
-    outputs, inputs = weight.shape
-    result_OI = torch.empty(outputs, inputs, dtype=dtype, device=weight.values.device)
-    step = max(ELEMENTS_AT_ONCE // (inputs * weight.rows), 1) * weight.rows
-    for first in range(0, outputs, step):
-        last = min(first + step, outputs)
-        block_OI = weight.block(first, last).dequantized(dtype)
+    result_OI = torch.empty(weight.shape, dtype=dtype, device=weight.values.device)
+    for outputs, block in weight.blocks(ELEMENTS_AT_ONCE):
         if weight.order_I is None:
-            result_OI[first:last] = block_OI
+            result_OI[outputs] = block.dequantized(dtype)
         else:
-            result_OI[first:last, weight.order_I] = block_OI
+            result_OI[outputs, weight.order_I] = block.dequantized(dtype)
     return result_OI

@@ -5,11 +5,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jackfield.core.api.quant import QuantWeight
+from jackfield.core.api.quant import ELEMENTS_AT_ONCE, QuantWeight
 from jackfield.plugins.kernels.torch_ops.everywhere import Everywhere
-
-ELEMENTS_AT_ONCE = 1 << 22
-"""Of a weight that are dequantized; a few times as many float32 numbers are held meanwhile."""
 
 
 class PackedQuant(NamedTuple):
@@ -29,19 +26,11 @@ class TorchQuantMatmul(Everywhere):
         weight, bias_O = packed
         if weight.order_I is not None:
             x_TI = x_TI.index_select(1, weight.order_I)
-        outputs = weight.shape[0]
-        step = _outputs_at_once(weight)
-        if step >= outputs:
+        blocks = list(weight.blocks(ELEMENTS_AT_ONCE))
+        if len(blocks) == 1:
             return linear(x_TI, weight.dequantized(x_TI.dtype), bias_O)
-        out_TO = x_TI.new_empty(x_TI.shape[0], outputs)
-        for first in range(0, outputs, step):
-            last = min(first + step, outputs)
-            bias = None if bias_O is None else bias_O[first:last]
-            block_OI = weight.block(first, last).dequantized(x_TI.dtype)
-            out_TO[:, first:last] = linear(x_TI, block_OI, bias)
+        out_TO = x_TI.new_empty(x_TI.shape[0], weight.shape[0])
+        for outputs, block in blocks:
+            bias = None if bias_O is None else bias_O[outputs]
+            out_TO[:, outputs] = linear(x_TI, block.dequantized(x_TI.dtype), bias)
         return out_TO
-
-
-def _outputs_at_once(weight: QuantWeight) -> int:
-    blocks = ELEMENTS_AT_ONCE // (weight.shape[1] * weight.rows)
-    return max(blocks, 1) * weight.rows
