@@ -94,8 +94,9 @@ def test_common_beginnings_run_beside_the_rest(
     """But not twice beside others: then they are in one stream of their own."""
     step: Any = SimpleNamespace(plan=lambda geometry: plan, batch=SimpleNamespace(num_decodes=4))
     plan: Any = SimpleNamespace(grouped=True)
-    layer: Any = SimpleNamespace(tensors={"k": torch.empty(1, 1, 16, 64)}, window=None)
-    q = torch.empty(4, 2, 64)
+    keys = torch.empty(1, 1, 16, 64, device="cpu")
+    layer: Any = SimpleNamespace(tensors={"k": keys}, window=None)
+    q = torch.empty(4, 2, 64, device="cpu")
     geometry = SimpleNamespace(device=GPU)
     monkeypatch.setattr(decode, "geometry_of", lambda *_: geometry)
     decode.decode_attention(q, layer, step, q, Beside(), alone=alone)
