@@ -35,6 +35,15 @@ from jackfield.core.api.claims import (
     WorkConserving,
     counted_tokens,
 )
+from jackfield.core.api.collective import (
+    COLLECTIVES,
+    RANK_OPERATIONS,
+    AllGather,
+    AllReduce,
+    Collective,
+    Ranks,
+)
+from jackfield.core.api.draw import NO_TOKEN, PART_MULTIPLE, Best, SamplePart
 from jackfield.core.api.encoding import KvEncoding, KvScales, ScaleSource
 from jackfield.core.api.errors import (
     CapacityError,
@@ -57,7 +66,13 @@ from jackfield.core.api.errors import (
     TokenizerError,
 )
 from jackfield.core.api.eviction import DEVICE, BlockMeta, EvictionSpace, Evictor, EvictorPlugin
-from jackfield.core.api.experts import Experts
+from jackfield.core.api.experts import (
+    CountsExperts,
+    ExpertHistogram,
+    Experts,
+    Route,
+    Routing,
+)
 from jackfield.core.api.hooks import (
     API_VERSION,
     KINDS,
@@ -93,12 +108,20 @@ from jackfield.core.api.kernel import (
     StepNews,
     StepTensors,
 )
+from jackfield.core.api.latent import (
+    LatentAttentionKernel,
+    LatentHeads,
+    LatentProjected,
+    LatentSizes,
+)
 from jackfield.core.api.model import (
     Attend,
     LayerGroup,
+    LogitsPart,
     Model,
     ModelInputs,
     ModelSpec,
+    PartsLogits,
     Shard,
     Split,
     Weights,
@@ -146,12 +169,17 @@ __all__ = [
     "MoveCandidate", "MoveView", "ReleaseCause", "Released", "Reordering", "ScaleSource",
     "TierSpace", "TierSpec", "TierStore",
     # kernels
-    "OPERATIONS", "OPTIONAL_OPERATIONS", "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits",
-    "Experts", "HeadNorms", "KernelPlugin", "KvLayer", "KvLayout", "KvSpec", "KvTensor", "OpSpec",
-    "Operations", "Projected", "SampleBatch", "SeatState", "SharedPrefixes", "SliceExtent",
-    "StepNews", "StepTensors",
+    "COLLECTIVES", "NO_TOKEN", "OPERATIONS", "OPTIONAL_OPERATIONS", "PART_MULTIPLE",
+    "RANK_OPERATIONS", "AllGather", "AllReduce",
+    "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits", "Best", "Collective",
+    "CountsExperts", "ExpertHistogram", "Experts", "HeadNorms", "KernelPlugin", "KvLayer",
+    "KvLayout", "KvSpec", "KvTensor", "LatentAttentionKernel", "LatentHeads", "LatentProjected",
+    "LatentSizes", "OpSpec", "Operations", "Projected", "Ranks", "Route", "Routing",
+    "SampleBatch", "SamplePart", "SeatState", "SharedPrefixes", "SliceExtent", "StepNews",
+    "StepTensors",
     # models
-    "Attend", "LayerGroup", "Model", "ModelInputs", "ModelSpec", "Shard", "Split", "Weights",
+    "Attend", "LayerGroup", "LogitsPart", "Model", "ModelInputs", "ModelSpec", "PartsLogits",
+    "Shard", "Split", "Weights",
     # quantized weights
     "QuantKind", "QuantMatmul", "QuantWeight", "QuantizedWeights",
     # hooks

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from jackfield.core.api.collective import AllGather, AllReduce
+from jackfield.core.api.draw import Sample as Sample
+from jackfield.core.api.draw import SampleBatch as SampleBatch
+from jackfield.core.api.draw import SamplePart
 from jackfield.core.api.encoding import KvEncoding, KvScales
-from jackfield.core.api.experts import Experts
+from jackfield.core.api.experts import Experts, Route
+from jackfield.core.api.latent import LatentSizes
 from jackfield.core.api.operation import Operation as Operation
 from jackfield.core.api.operation import OpSpec as OpSpec
 from jackfield.core.api.scheduler import PolicyConfig
@@ -31,7 +36,7 @@ class KvSpec(NamedTuple):
 
     dtype: in which the model computes. window: how many of the last positions a query sees, itself
     included; None = all. encoding: how keys and values are stored; None = in `dtype`.
-    value_dim: values are the first so many entries of the keys, and not stored; None = they are.
+    latent: there is one key/value head that holds what all heads share; its size is `stored`.
     """
 
     num_heads: int
@@ -41,7 +46,7 @@ class KvSpec(NamedTuple):
     block_size: int
     window: int | None = None
     encoding: KvEncoding | None = None
-    value_dim: int | None = None
+    latent: LatentSizes | None = None
 
 
 class KvTensor(NamedTuple):
@@ -155,7 +160,8 @@ AttnStep = Any
 
 
 class AttentionKernel(Protocol):
-    """Attention on paged keys and values. All calls come from the thread that runs the model."""
+    """Attention on paged keys and values. All calls come from the thread that runs the model.
+    One that serves latent layer groups is a `LatentAttentionKernel`, too."""
 
     def unsupported(self, spec: KvSpec, device: "torch.device") -> list[str]:
         """Reasons why this layer group cannot be served on the device; empty = fine."""
@@ -181,8 +187,7 @@ class AttentionKernel(Protocol):
         self, q_TNH: "Tensor", layer: KvLayer, step: AttnStep, out_TNH: "Tensor"
     ) -> "Tensor":
         """Causal attention of every token to its sequence up to its own position; fills `out`.
-        Heads of a query lie side by side; tokens may have other things between them. Heads of
-        `out` are as long as values are."""
+        Heads of a query lie side by side; tokens may have other things between them."""
 
 
 class RmsNorm(Operation, Protocol):
@@ -260,33 +265,6 @@ class Linear(Operation, Protocol):
         """[T, I] -> [T, O]."""
 
 
-class SampleBatch(NamedTuple):
-    """How each row is sampled. temperature 0 = greedy; top_k 0 = all; top_p 1 and min_p 0 = off.
-
-    float32, but for top_k (int32), and seeds_R and positions_R (int64), which alone decide the
-    draw, for the same logits. all_greedy: no row has a temperature. filtered: some row that has
-    one also has a top_k, top_p or min_p. Both are told by the host so that a device need not be
-    asked.
-    """
-
-    temperature_R: "Tensor"
-    top_k_R: "Tensor"
-    top_p_R: "Tensor"
-    min_p_R: "Tensor"
-    seeds_R: "Tensor"
-    positions_R: "Tensor"
-    all_greedy: bool
-    filtered: bool
-
-
-class Sample(Operation, Protocol):
-    """Draws one token per row. Deterministic; never reads a global generator."""
-
-    def __call__(self, logits_RV: "Tensor", batch: SampleBatch) -> "Tensor":
-        """int64 [R]; -1 - token where the logit of the token is no number. `logits` (float32, or
-        the model's type) may be overwritten. Ties of greedy: the lowest id."""
-
-
 class SeatState(NamedTuple):
     """What a device keeps per seat from step to step. The last row is of slices that are padding.
 
@@ -353,12 +331,18 @@ class Operations:
     qk_norm_rope_write: QkNormRopeWrite | None = None
     step_inputs: StepInputs | None = None
     experts: Experts | None = None
+    route: Route | None = None
     quant_matmul: "QuantMatmul | None" = None
+    all_reduce: AllReduce | None = None
+    all_gather: AllGather | None = None
+    sample_part: SamplePart | None = None
 
 
 OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
 """The names that a kernel plugin may provide."""
-OPTIONAL_OPERATIONS = frozenset({"qk_norm_rope_write", "step_inputs", "experts", "quant_matmul"})
+OPTIONAL_OPERATIONS = frozenset(
+    {"qk_norm_rope_write", "step_inputs", "experts", "route", "quant_matmul"}
+)
 """Those that nobody need provide."""
 
 

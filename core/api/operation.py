@@ -2,17 +2,20 @@
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from jackfield.core.api.collective import Ranks
+
 if TYPE_CHECKING:
     import torch
 
 
 class OpSpec(NamedTuple):
-    """What the operations beside attention must serve."""
+    """What the operations beside attention must serve. ranks: None = there is only one."""
 
     dtype: "torch.dtype"
     hidden_size: int
     head_dim: int
     vocab_size: int
+    ranks: Ranks | None = None
 
 
 class Operation(Protocol):

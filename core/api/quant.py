@@ -130,9 +130,14 @@ class QuantizedWeights(Weights, Protocol):
     gives any weight dequantized, at the price of its memory."""
 
     def take_quantized(
-        self, name: str, shape: tuple[int, int], split: Split = Split.NONE
+        self,
+        name: str,
+        shape: tuple[int, int],
+        split: Split = Split.NONE,
+        part: range | None = None,
     ) -> QuantWeight | None:
-        """As `take`, for the weight of a product; None if this one is stored plain.
+        """As `take`, for the weight of a product; None if this one is stored plain, or if a part of
+        it cannot be held as it is stored.
 
         Raises `CheckpointError` that names file and tensor as well if what belongs to the weight
         is missing, or is not as the checkpoint's `quantization_config` has it.
