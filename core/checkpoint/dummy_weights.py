@@ -27,16 +27,23 @@ class DummyWeights:
         self._pool = pool.to(dtype=dtype, device=device)
         self._shard = shard
 
-    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+    def take(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        split: Split = Split.NONE,
+        part: range | None = None,
+    ) -> Tensor:
         """Any tensor that is asked for."""
-        slices = shard_slice(name, shape, split, self._shard)
+        slices = shard_slice(name, shape, split, self._shard, part)
         if len(shape) == 1:
             size = slices[0].stop - slices[0].start
             return self._pool.new_full((size,), 0.0 if name.endswith("bias") else 1.0)
         row = prod(shape[1:])
         rows = slices[0].stop - slices[0].start
         start = int.from_bytes(sha256(name.encode()).digest()[:8], "big")
-        filled = self._stretch(start + slices[0].start * row, rows * row).view(rows, *shape[1:])
+        place = start + slices[0].start * row
+        filled = stretch(self._pool, place, rows * row).view(rows, *shape[1:])
         return filled[(slice(None), *slices[1:])].contiguous()
 
     def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -50,12 +57,14 @@ class DummyWeights:
     def ignore(self, pattern: str) -> None:
         """Nothing is stored."""
 
-    def _stretch(self, start: int, count: int) -> Tensor:
-        result = self._pool.new_empty(count)
-        done = 0
-        while done < count:
-            begin = (start + done) % POOL_SIZE
-            piece = self._pool[begin : begin + count - done]
-            result[done : done + len(piece)] = piece
-            done += len(piece)
-        return result
+
+def stretch(pool: Tensor, start: int, count: int) -> Tensor:
+    """So many numbers of a pool from some place on, again and again."""
+    result = pool.new_empty(count)
+    done = 0
+    while done < count:
+        begin = (start + done) % POOL_SIZE
+        piece = pool[begin : begin + count - done]
+        result[done : done + len(piece)] = piece
+        done += len(piece)
+    return result

@@ -7,6 +7,7 @@ from typing import Any
 from jackfield.core.api.errors import ModelError, RequestError
 from jackfield.core.api.sampling import SamplingParams
 from jackfield.core.checkpoint.json_file import read_json_object
+from jackfield.core.checkpoint.quant_file import with_quant_file
 from jackfield.core.checkpoint.tensor_files import TensorFiles, find_tensor_files
 
 SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -16,14 +17,17 @@ NO_SAMPLING_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id", "transformer
 class ModelFolder:
     """Read once, when it is made; the weights only by whoever takes them.
 
-    config: config.json. generation_defaults: those of generation_config.json that
-    `SamplingParams` knows; ignored_generation_keys: those that have no effect.
+    config: config.json, with a quantization_config that is a file of its own. generation_defaults:
+    those of generation_config.json that `SamplingParams` knows; ignored_generation_keys: those that
+    have no effect.
     Raises ModelError that names the file for what is missing or malformed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config: Mapping[str, Any] = read_json_object(path / "config.json")
+        self.config: Mapping[str, Any] = with_quant_file(
+            path, read_json_object(path / "config.json")
+        )
         generation = path / "generation_config.json"
         self._generation = read_json_object(generation) if generation.is_file() else {}
         self.architecture = self._read_architecture()

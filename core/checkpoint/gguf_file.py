@@ -63,12 +63,20 @@ class GgufFile:
 
     def read(self, name: str) -> NDArray[np.float32]:
         """The values of a tensor, computed from its quantised form."""
-        tensor = self.tensors[name]
-        kind = GGMLQuantizationType(tensor.tensor_type)
+        tensor, kind = self.tensors[name], self._kind(name)
+        values: NDArray[np.float32] = dequantize(tensor.data, kind)
+        return np.asarray(values, dtype=np.float32).reshape(self.shape(name))
+
+    def require_readable(self) -> None:
+        """Raise CheckpointError that names a tensor of another type than those that are read."""
+        for name in self.tensors:
+            self._kind(name)
+
+    def _kind(self, name: str) -> GGMLQuantizationType:
+        kind = GGMLQuantizationType(self.tensors[name].tensor_type)
         if kind.name not in READABLE:
             raise CheckpointError(
                 f"{self.path}: tensor {name!r} has type {kind.name}; "
                 f"readable types are {', '.join(READABLE)}."
             )
-        values: NDArray[np.float32] = dequantize(tensor.data, kind)
-        return np.asarray(values, dtype=np.float32).reshape(self.shape(name))
+        return kind

@@ -1,55 +1,79 @@
-"""Which part of a quantized weight belongs to a rank."""
+"""Which part of a quantized weight belongs to a rank.
+
+Shape suffixes: R and G how many scales there are along outputs and inputs.
+"""
 
 from dataclasses import replace
+from math import gcd
 
 from torch import Tensor
 
-from jackfield.core.api.errors import CheckpointError
 from jackfield.core.api.model import Shard, Split
 from jackfield.core.api.quant import QuantKind, QuantWeight
 from jackfield.core.checkpoint.shard_slice import shard_slice
 
+FINEST = 16
+"""Inputs that share a scale at least, so that scales stay small beside values."""
 
-def quant_part(name: str, weight: QuantWeight, split: Split, shard: Shard) -> QuantWeight:
-    """Copies, so that the rest can go. Raises CheckpointError for one that does not divide."""
-    if split is Split.NONE or shard.size == 1:
+
+def quant_part(
+    name: str, weight: QuantWeight, split: Split, shard: Shard, part: range | None = None
+) -> QuantWeight | None:
+    """Copies, so that the rest can go. part: as of `Weights.take`.
+
+    Where an edge lies within a block that shares a scale, the part has the scale once for each of
+    smaller blocks. None for a part of the inputs whose blocks would be too small, or that were
+    sorted by their activations: those of a rank are then spread unevenly over the groups. Raises
+    CheckpointError for a weight that does not divide at all.
+    """
+    if split is Split.NONE or (shard.size == 1 and part is None):
         return weight
-    rows, columns = shard_slice(name, weight.shape, split, shard)
+    rows, columns = shard_slice(name, weight.shape, split, shard, part)
     if split is Split.ROWS:
-        if rows.start % weight.rows or (rows.stop - rows.start) % weight.rows:
-            raise _undivided(name, weight, shard, f"blocks of {weight.rows} outputs")
-        part = weight.block(rows.start, rows.stop)
-        zeros_RG = None if part.zeros_RG is None else part.zeros_RG.clone()
-        return replace(
-            part, values=part.values.clone(), scales_RG=part.scales_RG.clone(), zeros_RG=zeros_RG
-        )
-    return _inputs(name, weight, columns, shard)
+        return _outputs(weight, rows)
+    return None if weight.order_I is not None else _inputs(weight, columns)
 
 
-def _inputs(name: str, weight: QuantWeight, columns: slice, shard: Shard) -> QuantWeight:
-    if weight.order_I is not None:
-        raise _undivided(name, weight, shard, "inputs that were sorted by their activations")
-    size, whole = columns.stop - columns.start, weight.scales_RG.shape[1] == 1
-    if not whole and size % weight.group:
-        raise _undivided(name, weight, shard, f"groups of {weight.group} inputs")
+def _outputs(weight: QuantWeight, rows: slice) -> QuantWeight:
+    finer = gcd(weight.rows, rows.start)
+    if finer < weight.rows:
+        weight = replace(_repeated(weight, 0, weight.rows // finer), rows=finer)
+    part = weight.block(rows.start, rows.stop)
+    zeros_RG = None if part.zeros_RG is None else part.zeros_RG.clone()
+    return replace(
+        part, values=part.values.clone(), scales_RG=part.scales_RG.clone(), zeros_RG=zeros_RG
+    )
+
+
+def _inputs(weight: QuantWeight, columns: slice) -> QuantWeight | None:
+    begin, end = columns.start, columns.stop
     per_byte = 2 if weight.kind is QuantKind.INT4 else 1
-    if size % per_byte:
-        raise _undivided(name, weight, shard, "pairs of inputs")
-    values = weight.values[:, columns.start // per_byte : columns.stop // per_byte].clone()
-    groups = slice(columns.start // weight.group, columns.stop // weight.group)
+    if begin % per_byte or end % per_byte:
+        return None
+    values = weight.values[:, begin // per_byte : end // per_byte].clone()
+    shape = (weight.shape[0], end - begin)
+    if weight.scales_RG.shape[1] == 1:
+        return replace(weight, values=values, group=end - begin, shape=shape)
+    finer = gcd(weight.group, begin, end)
+    if finer < min(weight.group, FINEST):
+        return None
+    weight = replace(_repeated(weight, 1, weight.group // finer), group=finer)
 
     def table(full_RG: Tensor) -> Tensor:
-        return full_RG if whole else full_RG[:, groups].clone()
+        return full_RG[:, begin // finer : end // finer].clone()
 
     zeros_RG = None if weight.zeros_RG is None else table(weight.zeros_RG)
-    return QuantWeight(
-        weight.kind, values, table(weight.scales_RG), zeros_RG, size if whole else weight.group,
-        weight.rows, (weight.shape[0], size),
-    )  # fmt: skip
-
-
-def _undivided(name: str, weight: QuantWeight, shard: Shard, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"Tensor {name!r} of shape {list(weight.shape)} cannot be divided among {shard.size} "
-        f"ranks, since it has {what}; choose a smaller tensor_parallel_size."
+    return replace(
+        weight, values=values, scales_RG=table(weight.scales_RG), zeros_RG=zeros_RG, shape=shape
     )
+
+
+def _repeated(weight: QuantWeight, axis: int, times: int) -> QuantWeight:
+    """With each scale and zero so many times, for blocks that are smaller by that."""
+    if times == 1:
+        return weight
+    scales_RG = weight.scales_RG.repeat_interleave(times, axis)
+    zeros_RG = weight.zeros_RG
+    if zeros_RG is not None:
+        zeros_RG = zeros_RG.repeat_interleave(times, axis)
+    return replace(weight, scales_RG=scales_RG, zeros_RG=zeros_RG)

@@ -45,7 +45,7 @@ def read_quant_plan(config: Mapping[str, Any]) -> QuantPlan | None:
     method = section.text("quant_method", "")
     if method not in METHODS:
         raise ModelError(
-            f"config.json: quantization_config.quant_method is {method!r}; served are "
+            f"{section.where('quant_method')} is {method!r}; served are "
             f"{', '.join(sorted(METHODS))}. {nearest(method, METHODS)}"
         )
     return METHODS[method](section)

@@ -6,16 +6,23 @@ from typing import Any, NoReturn, TypeVar
 from jackfield.core.api.errors import ModelError
 
 T = TypeVar("T")
+CONFIG = "config.json"
+SOURCE = "jackfield_source"
+"""The key of a section that is a file of its own, which it names."""
 
 
 class QuantSection:
-    """A mapping inside config.json; null counts as absent. Raises ModelError naming the key."""
+    """A mapping inside config.json, or a file of its own; null counts as absent. Raises ModelError
+    naming the key."""
 
-    def __init__(self, content: object, path: str = "quantization_config") -> None:
-        self._path = path
+    def __init__(
+        self, content: object, path: str = "quantization_config", file: str = CONFIG
+    ) -> None:
         if not isinstance(content, Mapping):
-            raise ModelError(f"config.json: {path} is {content!r}; expected a mapping.")
+            raise ModelError(f"{file}: {path} is {content!r}; expected a mapping.")
         self._content: Mapping[str, Any] = content
+        alone = content.get(SOURCE)
+        self._file, self._path = (file, path) if alone is None else (str(alone), "")
 
     def has(self, key: str) -> bool:
         return self._content.get(key) is not None
@@ -63,12 +70,19 @@ class QuantSection:
         return tuple(value)
 
     def section(self, key: str) -> "QuantSection":
-        return QuantSection(self._content.get(key), f"{self._path}.{key}")
+        return QuantSection(self._content.get(key), self._name(key), self._file)
 
     def entries(self) -> tuple[str, ...]:
         return tuple(self._content)
 
+    def where(self, key: str) -> str:
+        """File and key, as messages begin."""
+        return f"{self._file}: {self._name(key)}"
+
     def refuse(self, key: str, expected: str) -> NoReturn:
         raise ModelError(
-            f"config.json: {self._path}.{key} is {self._content.get(key)!r}; expected {expected}."
+            f"{self.where(key)} is {self._content.get(key)!r}; expected {expected}."
         )
+
+    def _name(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key

@@ -40,28 +40,40 @@ class PlannedWeights:
         """Whether there is such a weight, however it is stored."""
         return self._weights.has(name) or self._is_quantized(name)
 
-    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+    def take(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        split: Split = Split.NONE,
+        part: range | None = None,
+    ) -> Tensor:
         """As `Weights.take`; a quantized weight is dequantized, a block at a time."""
         weight = self._read(name, shape)
         if weight is None:
-            return self._weights.take(name, shape, split)
+            return self._weights.take(name, shape, split, part)
         self.dequantized += 1
+        slices = shard_slice(name, shape, split, self._weights.shard, part)
         whole = _dequantize(weight, self._weights.dtype)
-        return whole[shard_slice(name, shape, split, self._weights.shard)].contiguous()
+        return whole[slices].clone() if split is not Split.NONE else whole
 
     def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """As `Weights.take_exact`, of a tensor that is not quantized."""
         return self._weights.take_exact(name, shape)
 
     def take_quantized(
-        self, name: str, shape: tuple[int, int], split: Split = Split.NONE
+        self,
+        name: str,
+        shape: tuple[int, int],
+        split: Split = Split.NONE,
+        part: range | None = None,
     ) -> QuantWeight | None:
         """As `QuantizedWeights.take_quantized`."""
         weight = self._read(name, shape)
         if weight is None:
             return None
-        self.kept += 1
-        return quant_part(name, weight, split, self._weights.shard)
+        found = quant_part(name, weight, split, self._weights.shard, part)
+        self.kept += found is not None
+        return found
 
     def ignore(self, pattern: str) -> None:
         """Also what stands for a weight of that name."""
@@ -86,7 +98,7 @@ class PlannedWeights:
         if self.dequantized:
             log.warning(
                 "%d quantized weights of %d were dequantized while they were loaded, since the "
-                "model or the kernels do not take them as they are.",
+                "model or the kernels do not take them as they are, or ranks cannot share them so.",
                 self.dequantized,
                 self.dequantized + self.kept,
             )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jackfield.core.api.errors import ModelNotFound
 from jackfield.core.checkpoint.default_model import default_model
+from jackfield.core.checkpoint.gguf_model import SUFFIX, gguf_folder, gguf_in
 from jackfield.core.checkpoint.progress import Progress
 
 HUB_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken"]
@@ -17,13 +18,22 @@ def resolve_model(
 ) -> Path:
     """The folder of a model: the default one for no name, a local folder, or a hub id.
 
+    A GGUF file, or a folder with nothing else of a model, is converted into the cache first.
     `revision` (branch, tag or commit) counts for hub ids only. Raises ModelNotFound.
     """
+    found = locate_model(name, revision=revision, progress=progress)
+    return gguf_folder(found, progress) if found.suffix == SUFFIX and found.is_file() else found
+
+
+def locate_model(name: str | None, *, revision: str | None = None, progress: Progress) -> Path:
+    """The same, but a GGUF file is left as it is."""
     if not name:
         return default_model(progress)
     folder = Path(name).expanduser()
     if folder.is_dir():
         return _checked(folder)
+    if folder.exists() and folder.suffix == SUFFIX:
+        return folder
     if folder.exists():
         raise ModelNotFound(f"Model {name} is a file; --model takes the folder around it.")
     if _looks_like_path(name):
@@ -37,12 +47,15 @@ def resolve_model(
 
 
 def _checked(folder: Path) -> Path:
-    if not (folder / "config.json").is_file():
+    if (folder / "config.json").is_file():
+        return folder
+    file = gguf_in(folder)
+    if file is None:
         raise ModelNotFound(
             f"Model folder {folder} lacks config.json; a model folder holds config.json, "
             f"*.safetensors and tokenizer.json."
         )
-    return folder
+    return file
 
 
 def _looks_like_path(name: str) -> bool:

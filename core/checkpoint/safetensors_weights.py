@@ -65,10 +65,17 @@ class SafetensorsWeights:
         """Whether a file holds the tensor."""
         return name in self._stored
 
-    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+    def take(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        split: Split = Split.NONE,
+        part: range | None = None,
+    ) -> Tensor:
         """As `Weights.take`; what it returns is the caller's alone."""
         stored = self._find(name, shape)
-        tensor = self._reader.read(name, stored, shard_slice(name, shape, split, self.shard))
+        slices = shard_slice(name, shape, split, self.shard, part)
+        tensor = self._reader.read(name, stored, slices)
         return self._count(name, tensor)
 
     def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:

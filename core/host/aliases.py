@@ -14,7 +14,11 @@ generation_config | the key of `model` (`model` itself: `model.name`) |
 | kv_cache_dtype | "fp8", "fp8_e4m3", "fp8_e5m2" or "int8": "fp8" in `cache.stack`, with that \
 `cache.fp8.format`; "auto" says nothing |
 | swap_space | above 0 adds "swap" to `cache.stack`, with that many GiB |
-| tensor_parallel_size, pipeline_parallel_size | 1 |
+| tensor_parallel_size | `parallel.tensor` |
+| enable_expert_parallel, expert_parallel | `parallel.experts` |
+| nnodes, node_rank, master_addr, master_port | `parallel.nodes`, `parallel.node_rank`, \
+`parallel.master_address`, `parallel.master_port` |
+| pipeline_parallel_size | 1 |
 | trust_remote_code | False: no code of a model is ever run |
 | enable_chunked_prefill | True: prompts are always cut when they must be |
 | enforce_eager | the opposite of `engine.graphs` |
@@ -50,6 +54,13 @@ PLAIN: Mapping[str, Key] = {
     "gpu_memory_utilization": ("cache", "memory_fraction"),
     "kv_cache_memory": ("cache", "memory"),
     "kv_cache_memory_bytes": ("cache", "memory"),
+    "tensor_parallel_size": ("parallel", "tensor"),
+    "enable_expert_parallel": ("parallel", "experts"),
+    "expert_parallel": ("parallel", "experts"),
+    "nnodes": ("parallel", "nodes"),
+    "node_rank": ("parallel", "node_rank"),
+    "master_addr": ("parallel", "master_address"),
+    "master_port": ("parallel", "master_port"),
 }
 
 
@@ -65,9 +76,6 @@ class Fixed(NamedTuple):
 
 
 FIXED: Mapping[str, Fixed] = {
-    "tensor_parallel_size": Fixed(
-        (1,), "tensor parallel execution is not available in this version; leave it at 1"
-    ),
     "pipeline_parallel_size": Fixed(
         (1,), "pipeline parallel execution does not exist; leave it at 1"
     ),

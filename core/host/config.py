@@ -17,6 +17,7 @@ from jackfield.core.host.ordering import SchedulerStack
 
 DEFAULT_EVICTION = ("pin", "ttl", "lru")
 """Who orders what is given up, if nobody is named."""
+SHORTEST_TOKEN = 16
 HIDDEN = "***"
 """Stands for a value that may be a secret."""
 
@@ -105,6 +106,49 @@ class EngineConfig(Section):
     max_classes: int = Field(10_000, ge=1)
     threads: int | None = Field(None, ge=1)
     watchdog: float = Field(300.0, gt=0, le=86_400)
+
+
+class ParallelConfig(Section):
+    """How many processes hold the model together.
+
+    tensor: ranks, each with a part of every layer. experts: whether each expert of a layer is held
+    by one rank; otherwise each rank holds a part of all of them. nodes: hosts, with as many ranks
+    each. node_rank: which of them this is; the first serves. master_address, master_port: where the
+    others reach the first. token: a secret that all nodes know. timeout: seconds that the ranks may
+    take to find each other.
+    """
+
+    tensor: int = Field(1, ge=1, le=1024)
+    experts: bool = False
+    nodes: int = Field(1, ge=1)
+    node_rank: int = Field(0, ge=0)
+    master_address: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    master_port: int = Field(0, ge=0, le=65535)
+    token: str = Field("", repr=False)
+    timeout: float = Field(60.0, gt=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _nodes_fit(self) -> Self:
+        if self.tensor % self.nodes:
+            raise ValueError(
+                f"parallel.tensor is {self.tensor}, which parallel.nodes {self.nodes} does not "
+                f"divide; each node has as many ranks as the others"
+            )
+        if self.node_rank >= self.nodes:
+            raise ValueError(
+                f"parallel.node_rank is {self.node_rank}; of {self.nodes} nodes the last one is "
+                f"{self.nodes - 1}"
+            )
+        if self.nodes > 1 and not self.master_port:
+            raise ValueError(
+                "parallel.master_port is 0; several nodes need a port that all of them are told"
+            )
+        if self.nodes > 1 and len(self.token) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"parallel.token should be a secret of {SHORTEST_TOKEN} characters or more that "
+                f"all nodes are given, best as JACKFIELD_PARALLEL__TOKEN: whoever knows it can join"
+            )
+        return self
 
 
 class SchedulerConfig(PluginSections):
@@ -227,6 +271,7 @@ class Config(Section):
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
+    parallel: ParallelConfig = ParallelConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     cache: CacheConfig = CacheConfig()
     kernel: KernelConfig = KernelConfig()
@@ -238,6 +283,7 @@ class Config(Section):
 SECTIONS: dict[str, type[Section]] = {
     "model": ModelConfig,
     "engine": EngineConfig,
+    "parallel": ParallelConfig,
     "scheduler": SchedulerConfig,
     "cache": CacheConfig,
     "kernel": KernelConfig,
@@ -245,6 +291,9 @@ SECTIONS: dict[str, type[Section]] = {
     "server": ServerConfig,
     "metrics": MetricsConfig,
 }
+
+
+TOKEN = ("parallel", "token")
 
 
 def core_keys() -> list[str]:
@@ -258,5 +307,8 @@ def holds_plugins(section: str) -> bool:
 
 
 def may_be_secret(key: Sequence[str]) -> bool:
-    """Whether no message should show the value: it belongs to a plugin that knows keys."""
-    return len(key) > 1 and key[0] == "server" and key[1] not in ServerConfig.model_fields
+    """Whether no message should show the value: it belongs to a plugin that knows keys, or opens a
+    door itself."""
+    if len(key) < 2:
+        return key[:1] == ("parallel",)
+    return (key[0] == "server" and key[1] not in ServerConfig.model_fields) or key[:2] == TOKEN

@@ -96,6 +96,14 @@ class Caches:
     _selection: Selection
     _branches: str
 
+    def kernels(self) -> tuple[Named[KernelPlugin], ...]:
+        """Construct those alone, for a process that decides nothing. Called in place of `build`."""
+        return _build(self._selection.kernels, self.manager)
+
+    def fingerprint(self) -> Fingerprint:
+        """That of the stack that `build` makes."""
+        return Fingerprint.of((one.found for one in self._selection.all), self._branches)
+
     def build(self, make_context: Callable[[str], PolicyContext]) -> Stack:
         """Construct all others. Called once."""
         selection, manager = self._selection, self.manager

@@ -7,10 +7,14 @@ from typing import Any
 import tokenizers
 
 from jackfield.core.api.errors import TokenizerError
+from jackfield.core.text.rank_file import has_ranks_only, rank_backend, rank_config
 
 
 def read_backend(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer in tokenizer.json, set to give every token of a text and no padding."""
+    """The tokenizer in tokenizer.json, or else in a file of ranks, set to give every token of a
+    text and no padding."""
+    if has_ranks_only(folder):
+        return rank_backend(folder)
     path = folder / "tokenizer.json"
     _require(path)
     try:
@@ -25,6 +29,10 @@ def read_backend(folder: Path) -> tokenizers.Tokenizer:
 def read_config(folder: Path) -> dict[str, Any]:
     """The content of tokenizer_config.json, with the older file that may name special tokens."""
     path = folder / "tokenizer_config.json"
+    if has_ranks_only(folder):
+        generation = folder / "generation_config.json"
+        meant = rank_config(_read_object(generation) if generation.is_file() else {})
+        return meant | (_read_object(path) if path.is_file() else {})
     _require(path)
     config = _read_object(path)
     older = folder / "special_tokens_map.json"
