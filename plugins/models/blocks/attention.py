@@ -6,6 +6,7 @@ from jackfield.core.api.kernel import HeadNorms, Operations, Projected
 from jackfield.core.api.model import Attend
 from jackfield.plugins.models.blocks.linear_loader import LinearLoader
 from jackfield.plugins.models.blocks.shape import DecoderShape
+from jackfield.plugins.models.blocks.share import Share
 
 
 def head_norms(prefix: str, shape: DecoderShape, load: LinearLoader) -> HeadNorms:
@@ -22,15 +23,17 @@ class Attention:
         self, layer: int, shape: DecoderShape, ops: Operations, load: LinearLoader
     ) -> None:
         prefix = f"model.layers.{layer}.self_attn"
-        width, kv_width = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        outputs = {"q_proj": width, "k_proj": kv_width, "v_proj": kv_width}
+        queries = Share.heads(shape.num_heads, shape.head_dim, load.shard)
+        keys = Share.heads(shape.num_kv_heads, shape.head_dim, load.shard)
+        outputs = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         self._layer = layer
         self._linear = ops.linear
         self._qkv = load.rows(prefix, outputs, shape.hidden_size, shape.qkv_bias)
         self._norms = head_norms(prefix, shape, load) if shape.qk_norm else None
-        self._output = load.columns(f"{prefix}.o_proj", shape.hidden_size, width, shape.output_bias)
-        self._num_heads = shape.num_heads // load.shard.size
-        self._num_kv_heads = shape.num_kv_heads // load.shard.size
+        name, hidden = f"{prefix}.o_proj", shape.hidden_size
+        self._output = load.columns(name, hidden, queries, shape.output_bias)
+        self._num_heads = len(load.shard.part(shape.num_heads))
+        self._num_kv_heads = len(load.shard.part(shape.num_kv_heads))
         heads = self._num_heads + 2 * self._num_kv_heads
         self._merged_shape = (-1, heads, shape.head_dim)
 

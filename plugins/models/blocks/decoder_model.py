@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from jackfield.core.api.experts import ExpertHistogram
 from jackfield.core.api.kernel import Operations
-from jackfield.core.api.model import Attend, ModelInputs, ModelSpec, Shard, Weights
+from jackfield.core.api.model import Attend, LogitsPart, ModelInputs, ModelSpec, Shard, Weights
 from jackfield.plugins.models.blocks.config_reader import ConfigReader
 from jackfield.plugins.models.blocks.decoder import Decoder
 from jackfield.plugins.models.blocks.shape import DecoderShape
@@ -35,3 +36,9 @@ class DecoderModel(ABC):
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
         return self._decoder.logits(hidden_RD)
+
+    def logits_part(self, hidden_RD: Tensor) -> LogitsPart:
+        return self._decoder.logits_part(hidden_RD)
+
+    def expert_histogram(self) -> ExpertHistogram | None:
+        return self._decoder.expert_histogram

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from jackfield.core.api.latent import LatentSizes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
@@ -21,6 +23,11 @@ class Latent:
     query_rank: int | None
     interleaved: bool
     softmax_scale: float
+
+    @property
+    def sizes(self) -> LatentSizes:
+        """What attention must know."""
+        return LatentSizes(self.rank, self.rotated, self.plain, self.value)
 
     @property
     def stored(self) -> int:

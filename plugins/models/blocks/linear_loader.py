@@ -9,6 +9,7 @@ from torch import Tensor
 from jackfield.core.api.kernel import Linear
 from jackfield.core.api.model import Shard, Split, Weights
 from jackfield.plugins.models.blocks.quant_loader import quant_loader
+from jackfield.plugins.models.blocks.share import Share
 
 
 class LinearLoader:
@@ -23,24 +24,24 @@ class LinearLoader:
         self._quantized = quant_loader(linear, weights)
         self.shard = shard
 
-    def rows(self, prefix: str, outputs: Mapping[str, int], inputs: int, bias: bool) -> Any:
-        """One packed product of several, whose outputs lie side by side and are divided."""
-        shapes = {f"{prefix}.{name}": (rows, inputs) for name, rows in outputs.items()}
-        packed = self._quantized.rows(shapes, bias) if self._quantized else None
+    def rows(self, prefix: str, outputs: Mapping[str, Share], inputs: int, bias: bool) -> Any:
+        """One packed product of several, whose outputs lie side by side."""
+        named = {f"{prefix}.{name}": share for name, share in outputs.items()}
+        packed = self._quantized.rows(named, inputs, bias) if self._quantized else None
         if packed is not None:
             return packed
-        weight = self._merged(prefix, "weight", outputs, (inputs,))
-        biases = self._merged(prefix, "bias", outputs, ()) if bias else None
-        return self._linear.pack(weight, biases)
+        weight = self._merged(named, "weight", (inputs,))
+        return self._linear.pack(weight, self._merged(named, "bias", ()) if bias else None)
 
-    def columns(self, name: str, outputs: int, inputs: int, bias: bool) -> Any:
-        """A packed product whose inputs are divided; ranks add their results up."""
+    def columns(self, name: str, outputs: int, inputs: Share, bias: bool) -> Any:
+        """A packed product whose inputs are divided; ranks add their results up, so that one of
+        them has the bias."""
         if self._quantized:
-            shape, first_rank = (outputs, inputs), self.shard.rank == 0
-            packed = self._quantized.columns(name, shape, bias, first_rank)
+            first_rank = self.shard.rank == 0
+            packed = self._quantized.columns(name, outputs, inputs, bias, first_rank)
             if packed is not None:
                 return packed
-        weight = self._weights.take(f"{name}.weight", (outputs, inputs), Split.COLUMNS)
+        weight = self._columns(name, outputs, inputs)
         biases = self._weights.take(f"{name}.bias", (outputs,)) if bias else None
         return self._linear.pack(weight, biases if self.shard.rank == 0 else None)
 
@@ -55,18 +56,20 @@ class LinearLoader:
         """A weight that every rank holds whole, as the checkpoint has it."""
         return self._weights.take(name, (rows, columns))
 
-    def row_stack(self, prefixes: Sequence[str], outputs: Mapping[str, int], inputs: int) -> Tensor:
-        """What `rows` merges, without biases, of many alike: `[len(prefixes), ...]`, not packed."""
-        return _stack(
-            len(prefixes), (self._merged(p, "weight", outputs, (inputs,)) for p in prefixes)
-        )
+    def row_matrix(self, name: str, rows: Share, columns: int) -> Tensor:
+        """This rank's rows of a weight, as the checkpoint has them."""
+        return self._weights.take(name, (rows.total, columns), *rows.split(Split.ROWS))
 
-    def column_stack(self, names: Sequence[str], outputs: int, inputs: int) -> Tensor:
+    def row_stack(
+        self, prefixes: Sequence[str], outputs: Mapping[str, Share], inputs: int
+    ) -> Tensor:
+        """What `rows` merges, without biases, of many alike: `[len(prefixes), ...]`, not packed."""
+        every = [{f"{p}.{name}": share for name, share in outputs.items()} for p in prefixes]
+        return _stack(len(every), (self._merged(named, "weight", (inputs,)) for named in every))
+
+    def column_stack(self, names: Sequence[str], outputs: int, inputs: Share) -> Tensor:
         """What `columns` takes, without biases, of many alike: `[len(names), ...]`, not packed."""
-        shape = (outputs, inputs)
-        return _stack(
-            len(names), (self._weights.take(f"{n}.weight", shape, Split.COLUMNS) for n in names)
-        )
+        return _stack(len(names), (self._columns(name, outputs, inputs) for name in names))
 
     def vector(self, name: str, size: int) -> Tensor:
         """A weight that every rank holds whole, such as that of a norm."""
@@ -76,12 +79,14 @@ class LinearLoader:
         """The same in float32, whatever the model's type."""
         return self._weights.take_exact(name, (size,))
 
-    def _merged(
-        self, prefix: str, kind: str, outputs: Mapping[str, int], rest: tuple[int, ...]
-    ) -> Tensor:
+    def _columns(self, name: str, outputs: int, inputs: Share) -> Tensor:
+        shape, split = (outputs, inputs.total), inputs.split(Split.COLUMNS)
+        return self._weights.take(f"{name}.weight", shape, *split)
+
+    def _merged(self, named: Mapping[str, Share], kind: str, rest: tuple[int, ...]) -> Tensor:
         parts = [
-            self._weights.take(f"{prefix}.{name}.{kind}", (rows, *rest), Split.ROWS)
-            for name, rows in outputs.items()
+            self._weights.take(f"{name}.{kind}", (share.total, *rest), *share.split(Split.ROWS))
+            for name, share in named.items()
         ]
         return torch.cat(parts)
 

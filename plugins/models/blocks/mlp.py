@@ -5,10 +5,11 @@ from torch import Tensor
 from jackfield.core.api.kernel import Operations
 from jackfield.plugins.models.blocks.linear_loader import LinearLoader
 from jackfield.plugins.models.blocks.shape import DecoderShape
+from jackfield.plugins.models.blocks.share import Share
 
 
 class GatedMlp:
-    """One merged product for gate and up, then the product down."""
+    """One merged product for gate and up, then the product down, which ranks have yet to add up."""
 
     def __init__(
         self,
@@ -20,8 +21,9 @@ class GatedMlp:
         bias: bool = False,
     ) -> None:
         self._linear, self._silu_mul = ops.linear, ops.silu_mul
-        self._gate_up = load.rows(prefix, {"gate_proj": width, "up_proj": width}, hidden, bias)
-        self._down = load.columns(f"{prefix}.down_proj", hidden, width, bias)
+        share = Share.even(width, load.shard)
+        self._gate_up = load.rows(prefix, {"gate_proj": share, "up_proj": share}, hidden, bias)
+        self._down = load.columns(f"{prefix}.down_proj", hidden, share, bias)
 
     def __call__(self, x_TD: Tensor) -> Tensor:
         gate_up_T2F = self._linear(x_TD, self._gate_up)
@@ -37,3 +39,7 @@ class Mlp(GatedMlp):
         prefix = f"model.layers.{layer}.mlp"
         hidden, width = shape.hidden_size, shape.intermediate_size
         super().__init__(prefix, hidden, width, ops, load, shape.mlp_bias)
+
+    def __call__(self, x_TD: Tensor, slots_T: Tensor | None = None) -> Tensor:
+        """slots: of no use here."""
+        return super().__call__(x_TD)

@@ -11,9 +11,10 @@ from jackfield.core.api.model import Split, Weights
 from jackfield.core.api.quant import QuantizedWeights, QuantWeight
 from jackfield.plugins.models.blocks.quant_linear import QuantLinear, SideBySide
 from jackfield.plugins.models.blocks.quant_merge import merge
+from jackfield.plugins.models.blocks.share import Share
 
-Shapes = Mapping[str, tuple[int, int]]
-"""By the path of a module, that of its weight."""
+Shares = Mapping[str, Share]
+"""By the path of a module, its outputs."""
 
 
 class QuantLoader:
@@ -22,12 +23,13 @@ class QuantLoader:
     def __init__(self, linear: QuantLinear, weights: QuantizedWeights) -> None:
         self._linear, self._weights = linear, weights
 
-    def columns(self, name: str, shape: tuple[int, int], bias: bool, first_rank: bool) -> Any:
+    def columns(self, name: str, outputs: int, inputs: Share, bias: bool, first_rank: bool) -> Any:
         """As `LinearLoader.columns`."""
-        weight = self._weights.take_quantized(f"{name}.weight", shape, Split.COLUMNS)
+        shape, split = (outputs, inputs.total), inputs.split(Split.COLUMNS)
+        weight = self._weights.take_quantized(f"{name}.weight", shape, *split)
         if weight is None:
             return None
-        bias_O = self._weights.take(f"{name}.bias", shape[:1]) if bias else None
+        bias_O = self._weights.take(f"{name}.bias", (outputs,)) if bias else None
         return self._linear.pack_quantized(weight, bias_O if first_rank else None)
 
     def whole(self, name: str, shape: tuple[int, int]) -> Any:
@@ -35,38 +37,44 @@ class QuantLoader:
         weight = self._weights.take_quantized(f"{name}.weight", shape)
         return None if weight is None else self._linear.pack_quantized(weight, None)
 
-    def rows(self, shapes: Shapes, bias: bool) -> Any:
+    def rows(self, shares: Shares, inputs: int, bias: bool) -> Any:
         """One product if all weights are quantized alike, else one for each."""
-        found = {
-            name: self._weights.take_quantized(f"{name}.weight", shape, Split.ROWS)
-            for name, shape in shapes.items()
-        }
+        found = {name: self._take(name, share, inputs) for name, share in shares.items()}
         quantized = [weight for weight in found.values() if weight is not None]
         if not quantized:
             return None
-        biases = self._biases(shapes) if bias else {}
-        merged = merge(quantized) if len(quantized) == len(shapes) else None
+        biases = self._biases(shares) if bias else {}
+        merged = merge(quantized) if len(quantized) == len(shares) else None
         if merged is not None:
             joined = torch.cat(list(biases.values())) if bias else None
             return self._linear.pack_quantized(merged, joined)
         return SideBySide(tuple(
-            self._pack(name, shape, found[name], biases.get(name))
-            for name, shape in shapes.items()
+            self._pack(name, share, inputs, found[name], biases.get(name))
+            for name, share in shares.items()
         ))  # fmt: skip
 
-    def _biases(self, shapes: Shapes) -> dict[str, Tensor]:
-        return {
-            name: self._weights.take(f"{name}.bias", shape[:1], Split.ROWS)
-            for name, shape in shapes.items()
-        }
+    def _take(self, name: str, share: Share, inputs: int) -> QuantWeight | None:
+        shape, split = (share.total, inputs), share.split(Split.ROWS)
+        return self._weights.take_quantized(f"{name}.weight", shape, *split)
 
     def _pack(
-        self, name: str, shape: tuple[int, int], weight: QuantWeight | None, bias_O: Tensor | None
+        self,
+        name: str,
+        share: Share,
+        inputs: int,
+        weight: QuantWeight | None,
+        bias_O: Tensor | None,
     ) -> Any:
         if weight is not None:
             return self._linear.pack_quantized(weight, bias_O)
-        plain_OI = self._weights.take(f"{name}.weight", shape, Split.ROWS)
-        return self._linear.pack(plain_OI, bias_O)
+        shape, split = (share.total, inputs), share.split(Split.ROWS)
+        return self._linear.pack(self._weights.take(f"{name}.weight", shape, *split), bias_O)
+
+    def _biases(self, shares: Shares) -> dict[str, Tensor]:
+        return {
+            name: self._weights.take(f"{name}.bias", (share.total,), *share.split(Split.ROWS))
+            for name, share in shares.items()
+        }
 
 
 def quant_loader(linear: Linear, weights: Weights) -> QuantLoader | None:

@@ -14,7 +14,8 @@ def merge(parts: Sequence[QuantWeight]) -> QuantWeight | None:
     first, *others = parts
     if not all(_alike(first, other) for other in others):
         return None
-    if any(part.shape[0] % part.rows for part in parts[:-1]):
+    blocks = {part.rows for part in parts}
+    if len(blocks) > 1 or any(part.shape[0] % part.rows for part in parts[:-1]):
         parts = [_per_output(part) for part in parts]
     outputs = sum(part.shape[0] for part in parts)
     return replace(
@@ -27,7 +28,7 @@ def merge(parts: Sequence[QuantWeight]) -> QuantWeight | None:
 
 
 def _alike(one: QuantWeight, other: QuantWeight) -> bool:
-    same = (one.kind, one.group, one.rows) == (other.kind, other.group, other.rows)
+    same = (one.kind, one.group) == (other.kind, other.group)
     if one.order_I is None or other.order_I is None:
         return same and one.order_I is other.order_I
     return same and torch.equal(one.order_I, other.order_I)

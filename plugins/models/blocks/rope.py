@@ -56,7 +56,10 @@ class LinearRope(Rope):
 
 @dataclass(frozen=True, slots=True)
 class DynamicRope(Rope):
-    """The base grows with the length of the sequence once that exceeds the trained length."""
+    """The base grows with the length of the sequence once that exceeds the trained length.
+
+    The length is that of the prompt for its tokens, and the token's own position plus one after it.
+    """
 
     factor: float
 
@@ -64,12 +67,36 @@ class DynamicRope(Rope):
     def max_positions(self) -> int:
         return int(self.trained * self.factor)
 
+    def lengths(self, prompt_lens_T: Tensor, positions_T: Tensor) -> Tensor:
+        """The length of the sequence as each token has it."""
+        return torch.maximum(prompt_lens_T, positions_T + 1)
+
     def scaled_bases(self, lens_T: Tensor) -> Tensor:
         """The base for sequences of the given lengths; theta up to the trained length."""
         lens = lens_T.clamp(min=self.trained)
         stretch = self.factor * lens / self.trained - (self.factor - 1)
         bases = self.theta * stretch ** (self.dim / (self.dim - 2))
         return torch.where(lens_T > self.trained, bases, self.theta)
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedRope(DynamicRope):
+    """The same in steps: the base grows each time the length of the prompt has doubled, and stays
+    while the answer gets longer. longest: context that the config allows."""
+
+    longest: int
+
+    @property
+    def max_positions(self) -> int:
+        return self.longest
+
+    def lengths(self, prompt_lens_T: Tensor, positions_T: Tensor) -> Tensor:
+        return prompt_lens_T
+
+    def scaled_bases(self, lens_T: Tensor) -> Tensor:
+        doublings = torch.log2(lens_T.double() / self.trained).ceil() + 1
+        stretch = (2**doublings - 1).clamp(min=1)
+        return (self.theta * stretch ** (self.dim / (self.dim - 2))).float()
 
 
 @dataclass(frozen=True, slots=True)

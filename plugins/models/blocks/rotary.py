@@ -34,11 +34,8 @@ class RotaryTable:
 
 
 class DynamicRotary:
-    """Computed at each step, since the base of a token depends on the length of its sequence.
-
-    That length is the prompt's for its tokens, however it is cut into steps, and the token's own
-    position plus one for those after it.
-    """
+    """Computed at each step, since the base of a token depends on the length of its sequence,
+    however that is cut into steps."""
 
     def __init__(self, rope: DynamicRope, device: torch.device) -> None:
         self._rope = rope
@@ -46,7 +43,7 @@ class DynamicRotary:
 
     def gather(self, inputs: ModelInputs) -> tuple[Tensor, Tensor]:
         assert inputs.prompt_lens_T is not None, "the model's spec asks for prompt lengths"
-        lens_T = torch.maximum(inputs.prompt_lens_T, inputs.positions_T + 1)
+        lens_T = self._rope.lengths(inputs.prompt_lens_T, inputs.positions_T)
         bases_T = self._rope.scaled_bases(lens_T)
         inverse_TW = 1.0 / bases_T[:, None] ** self._exponents_W
         angles_TW = inputs.positions_T[:, None].float() * inverse_TW

@@ -3,34 +3,17 @@
 Shape suffixes: T tokens of the step, E experts, G groups of experts, K experts of a token.
 """
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from jackfield.core.api.experts import Routing as Routing
+
+NOBODY = -1
+"""In the place of an expert's id."""
 TINY = 1e-20
 """Keeps a sum of weights that are all 0 from dividing by 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """How a model chooses among its experts.
-
-    scoring: how logits become scores, each between 0 and 1. normalize: whether the weights of a
-    token's experts are divided by their sum; then all are multiplied with `scale`. With more than
-    one group of neighbours, only the experts of the best `chosen_groups` can be chosen; a group is
-    worth its best score, or the sum of its two best.
-    """
-
-    num_experts: int
-    top_k: int
-    scoring: Literal["softmax", "sigmoid"] = "softmax"
-    normalize: bool = True
-    scale: float = 1.0
-    num_groups: int = 1
-    chosen_groups: int = 1
-    group_score: Literal["max", "top2sum"] = "max"
 
 
 class Chosen(NamedTuple):
@@ -40,11 +23,14 @@ class Chosen(NamedTuple):
     weights_TK: Tensor
 
 
-def route(logits_TE: Tensor, routing: Routing, bias_E: Tensor | None = None) -> Chosen:
-    """Choose. bias: added to the scores for the choice alone, not for the weights.
-
-    Never waits for the device, and no shape depends on what is chosen.
-    """
+def route(
+    logits_TE: Tensor,
+    routing: Routing,
+    bias_E: Tensor | None = None,
+    slots_T: Tensor | None = None,
+) -> Chosen:
+    """What the operation `route` does, in torch. Never waits for the device, and no shape depends
+    on what is chosen."""
     scores_TE = _scores(logits_TE.float(), routing)
     worth_TE = scores_TE if bias_E is None else scores_TE + bias_E.float()
     if routing.num_groups > 1:
@@ -53,6 +39,8 @@ def route(logits_TE: Tensor, routing: Routing, bias_E: Tensor | None = None) -> 
     weights_TK = scores_TE.gather(1, ids_TK)
     if routing.normalize:
         weights_TK = weights_TK / (weights_TK.sum(-1, keepdim=True) + TINY)
+    if slots_T is not None:
+        ids_TK = ids_TK.masked_fill(slots_T.unsqueeze(1) < 0, NOBODY)
     return Chosen(ids_TK, weights_TK if routing.scale == 1.0 else weights_TK * routing.scale)
 
 

@@ -54,8 +54,22 @@ class DecoderShape:
             groups=layer_groups(self.windows),
             num_parameters=self._num_parameters(),
             uses_prompt_lens=isinstance(self.rope, DynamicRope),
-            value_dim=self.latent.rank if self.latent else None,
+            alike_prompts=self.rope.trained if isinstance(self.rope, DynamicRope) else None,
+            latent=self.latent.sizes if self.latent else None,
+            uses_experts=self.mixture is not None,
+            divides=True,
+            widths=self._widths(),
+            num_experts=self.mixture.routing.num_experts if self.mixture else 0,
+            expert_width=self.mixture.width if self.mixture else 0,
         )
+
+    def _widths(self) -> tuple[tuple[str, int], ...]:
+        found = []
+        if self.mixture is None or len(self.mixture.layers) < self.num_layers:
+            found.append(("feed-forward width", self.intermediate_size))
+        if self.mixture is not None and self.mixture.shared_width:
+            found.append(("width of the shared expert", self.mixture.shared_width))
+        return tuple(found)
 
     def _num_parameters(self) -> int:
         tables = 1 if self.tied else 2
