@@ -68,7 +68,7 @@ class CpuAttention:
                 f"the head size must be a multiple of {HEAD_MULTIPLE} up to {MAX_HEAD}, "
                 f"not {spec.head_dim}"
             )
-        if spec.value_dim is not None:
+        if spec.latent is not None:
             reasons.append("latent attention is not served: it reads values beside the keys")
         if spec.encoding is not None:
             reasons.append(f"it does not read keys and values stored as {spec.encoding.name}")

@@ -19,6 +19,7 @@ from jackfield.core.api.kernel import (
     KvSpec,
     KvTensor,
 )
+from jackfield.core.api.latent import LatentHeads, LatentProjected
 from jackfield.plugins.kernels.torch_ops.attention_step import (
     Gathered,
     Geometry,
@@ -40,7 +41,7 @@ class TorchAttention:
     def layout(self, spec: KvSpec) -> KvLayout:
         dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
         shape = (spec.block_size, spec.num_kv_heads, spec.head_dim)
-        names = ("k", "v") if spec.value_dim is None else (LATENT,)
+        names = ("k", "v") if spec.latent is None else (LATENT,)
         return KvLayout(tuple(KvTensor(name, shape, dtype) for name in names))
 
     def workspace(self, limits: BatchLimits) -> int:
@@ -67,6 +68,17 @@ class TorchAttention:
         for prefill in plan.prefills:
             _prefill(q_TNH, layer, prefill, out_TNH)
         return out_TNH
+
+    def write_latent(self, projected: LatentProjected, layer: KvLayer, step: AttnStep) -> None:
+        return None
+
+    def forward_latent(
+        self, q_TNQ: Tensor, heads: LatentHeads, layer: KvLayer, step: AttnStep, out_TNV: Tensor
+    ) -> Tensor:
+        """Absorbed, for decodes and prompts."""
+        q_TNH = heads.absorbed(q_TNQ)
+        out_TNR = q_TNH.new_empty(*q_TNH.shape[:2], heads.merged_NXR.shape[2])
+        return out_TNV.copy_(heads.results(self.forward(q_TNH, layer, step, out_TNR)))
 
 
 def _geometry(layer: KvLayer) -> Geometry:

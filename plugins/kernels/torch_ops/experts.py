@@ -4,6 +4,7 @@ Shape suffixes beside those of the contract: A assignments, one per token and ex
 of the tokens.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,8 @@ SUMMED = 1 << 24
 """Entries that are weighted and summed in float32 at once."""
 ALIGNED = 16
 """Bytes: rows of grouped products begin at multiples."""
+NOBODYS = -1
+"""In the place of a row."""
 
 
 class Weights(NamedTuple):
@@ -38,11 +41,12 @@ class Chosen(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Assignments sorted by expert: their experts, their tokens, and where each went."""
+    """Assignments sorted by expert, nobody's last: the tokens of all, where each went, -1 for
+    nobody's, and where each expert's end."""
 
-    expert_A: Tensor
     token_A: Tensor
     place_TK: Tensor
+    ends_E: Tensor
 
 
 class TorchExperts(Everywhere):
@@ -56,10 +60,13 @@ class TorchExperts(Everywhere):
         weights_TK: Tensor,
         gate_up_E2FD: Tensor,
         down_EDF: Tensor,
+        counts_E: Tensor | None = None,
     ) -> Tensor:
         chosen, experts = Chosen(ids_TK, weights_TK), Weights(gate_up_E2FD, down_EDF)
         if len(x_TD) == 0:
             return torch.empty_like(x_TD)
+        if counts_E is not None:
+            _count(ids_TK, counts_E)
         if _have_groups(experts):
             return in_groups(x_TD, chosen, experts)
         if x_TD.device.type != "cpu" and len(x_TD) <= FEW:
@@ -69,14 +76,12 @@ class TorchExperts(Everywhere):
 
 def one_by_one(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     """One product after the other, of experts that have tokens. The host must know the counts."""
-    order = _order(chosen.ids_TK)
+    order = _order(chosen.ids_TK, len(experts.down_EDF))
     x_AD = x_TD.index_select(0, order.token_A)
     made_AD = torch.empty_like(x_AD)
-    counts = torch.bincount(order.expert_A, minlength=len(experts.down_EDF)).tolist()
-    end = 0
-    for expert, count in enumerate(counts):
-        if count:
-            begin, end = end, end + count
+    ends = order.ends_E.tolist()
+    for expert, (begin, end) in enumerate(pairwise([0, *ends])):
+        if begin < end:
             hidden = _gated(linear(x_AD[begin:end], experts.gate_up_E2FD[expert]))
             made_AD[begin:end] = linear(hidden, experts.down_EDF[expert])
     return _weighted(made_AD, order.place_TK, chosen.weights_TK)
@@ -84,12 +89,10 @@ def one_by_one(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
 
 def in_groups(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     """Products of groups whose ends only the device knows."""
-    order = _order(chosen.ids_TK)
+    order = _order(chosen.ids_TK, len(experts.down_EDF))
     x_AD = x_TD.index_select(0, order.token_A)
-    id_E = torch.arange(len(experts.down_EDF), device=x_TD.device)
-    ends_E = torch.searchsorted(order.expert_A, id_E, right=True, out_int32=True)
-    hidden_AF = _gated(grouped_mm(x_AD, experts.gate_up_E2FD.mT, offs=ends_E))
-    made_AD = grouped_mm(hidden_AF, experts.down_EDF.mT, offs=ends_E)
+    hidden_AF = _gated(grouped_mm(x_AD, experts.gate_up_E2FD.mT, offs=order.ends_E))
+    made_AD = grouped_mm(hidden_AF, experts.down_EDF.mT, offs=order.ends_E)
     return _weighted(made_AD, order.place_TK, chosen.weights_TK)
 
 
@@ -105,7 +108,8 @@ def _part_by_all(x_PD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     gate_up_EP2F = torch.bmm(x_PD.expand(count, -1, -1), experts.gate_up_E2FD.mT)
     made_EPD = torch.bmm(_gated(gate_up_EP2F), experts.down_EDF.mT)
     token_P1 = torch.arange(tokens, device=x_PD.device).unsqueeze(1)
-    place_PK = chosen.ids_TK * tokens + token_P1
+    known_PK = _known(chosen.ids_TK, count)
+    place_PK = (known_PK * tokens + token_P1).masked_fill_(known_PK == count, NOBODYS)
     return _weighted(made_EPD.flatten(0, 1), place_PK, chosen.weights_TK)
 
 
@@ -125,11 +129,27 @@ def _have_groups(experts: Weights) -> bool:
     return capable and all(size % ALIGNED == 0 for size in rows)
 
 
-def _order(ids_TK: Tensor) -> Order:
-    expert_A, from_A = ids_TK.flatten().sort(stable=True)
+def _known(ids_TK: Tensor, count: int) -> Tensor:
+    """Nobody's are behind those of all experts."""
+    return ids_TK.where((ids_TK >= 0) & (ids_TK < count), count)
+
+
+def _count(ids_TK: Tensor, counts_E: Tensor) -> None:
+    """Add to each expert's."""
+    known_A = _known(ids_TK, len(counts_E)).flatten()
+    counts_E1 = counts_E.new_zeros(len(counts_E) + 1)
+    counts_E += counts_E1.scatter_add_(0, known_A, torch.ones_like(known_A))[:-1]
+
+
+def _order(ids_TK: Tensor, count: int) -> Order:
+    expert_A, from_A = _known(ids_TK, count).flatten().sort(stable=True)
     place_A = torch.empty_like(from_A)
     place_A[from_A] = torch.arange(len(from_A), device=from_A.device)
-    return Order(expert_A, from_A // ids_TK.shape[1], place_A.view(ids_TK.shape))
+    id_E = torch.arange(count, device=from_A.device)
+    ends_E = torch.searchsorted(expert_A, id_E, right=True, out_int32=True)
+    nobodys_A = place_A >= ends_E[-1]
+    place_TK = place_A.masked_fill_(nobodys_A, NOBODYS).view(ids_TK.shape)
+    return Order(from_A // ids_TK.shape[1], place_TK, ends_E)
 
 
 def _weighted(made_AD: Tensor, place_TK: Tensor, weights_TK: Tensor) -> Tensor:
@@ -138,8 +158,10 @@ def _weighted(made_AD: Tensor, place_TK: Tensor, weights_TK: Tensor) -> Tensor:
     width = made_AD.shape[1]
     out_TD = made_AD.new_empty((tokens, width))
     for part in _parts(tokens, SUMMED // (top_k * width)):
-        rows_PKD = made_AD[place_TK[part]]
-        out_TD[part] = (rows_PKD * weights_TK[part].unsqueeze(2)).sum(1)
+        place_PK1 = place_TK[part].unsqueeze(2)
+        rows_PKD = made_AD[place_TK[part].clamp(min=0)]
+        products_PKD = rows_PKD * weights_TK[part].unsqueeze(2)
+        out_TD[part] = products_PKD.masked_fill_(place_PK1 < 0, 0.0).sum(1)
     return out_TD
 
 
