@@ -1,4 +1,4 @@
-"""Attention whose values are the first entries of its keys, against dense products."""
+"""Latent attention, against dense products with the keys and values of each head."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jackfield.core.api import KvEncoding, KvScales, KvSpec
+from jackfield.core.api import KvEncoding, KvScales, KvSpec, LatentHeads, LatentSizes
 from jackfield.core.api.scheduler import PolicyConfig
 from jackfield.plugins.kernels.cpu import CpuKernels
 from jackfield.plugins.kernels.torch_ops import attention_step, latent
@@ -15,6 +15,7 @@ from jackfield.plugins.kernels.torch_ops.attention import TorchAttention
 from jackfield.plugins.kernels.torch_ops.encoding import restore, store
 
 HEAD, VALUE = 24, 16
+SIZES = LatentSizes(VALUE, HEAD - VALUE, plain=12, value=20)
 Make = Callable[..., Any]
 LENS = {
     "decodes": ([1, 15, 16, 17, 33, 100], None),
@@ -29,7 +30,7 @@ def make(make_scene: Make) -> Make:
         scene = make_scene(
             lens, query_lens, **{"heads": (4, 1), "head_dim": HEAD, "block_size": 4, **settings}
         )
-        scene.spec = scene.spec._replace(value_dim=VALUE)
+        scene.spec = scene.spec._replace(latent=SIZES)
         scene.values = [keys[..., :VALUE] for keys in scene.keys]
         return scene
 
@@ -87,6 +88,31 @@ def test_bfloat16(make: Make, name: str) -> None:
     torch.testing.assert_close(found, right.to(torch.bfloat16), atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.parametrize("name", LENS)
+def test_absorbed_heads_are_those_that_are_expanded(make: Make, name: str) -> None:
+    scene, attention = make(*LENS[name]), TorchAttention()
+    layer, step = scene.layer(attention), attention.prepare(scene.batch())
+    heads = LatentHeads.of(torch.randn(4, SIZES.plain + SIZES.value, VALUE), SIZES.value)
+    new = zip(scene.keys, scene.query_lens, strict=True)
+    stored_T1H = torch.cat([keys[len(keys) - count :] for keys, count in new])
+    attention.write(stored_T1H, stored_T1H[..., :VALUE], layer, step)
+    q_TNQ = torch.randn(len(stored_T1H), 4, SIZES.query)
+    out_TNV = torch.full((len(q_TNQ), 4, SIZES.value), float("nan"))
+    found = attention.forward_latent(q_TNQ, heads, layer, step, out_TNV)
+    expanded = [heads.expanded(keys[:, 0]) for keys in scene.keys]
+    k_TNQ, v_TNV = expanded[0]
+    latent_TR = scene.keys[0][:, 0, :VALUE]
+    assert torch.equal(k_TNQ[..., SIZES.plain :], scene.keys[0][..., VALUE:].expand(-1, 4, -1))
+    for head in range(4):
+        value_VR, key_PR = heads.merged_NXR[head].split([SIZES.value, SIZES.plain])
+        torch.testing.assert_close(k_TNQ[:, head, : SIZES.plain], latent_TR @ key_PR.t())
+        torch.testing.assert_close(v_TNV[:, head], latent_TR @ value_VR.t())
+    scene.spec = scene.spec._replace(num_kv_heads=4)
+    scene.q = list(q_TNQ.split(scene.query_lens))
+    scene.keys, scene.values = (list(part) for part in zip(*expanded, strict=True))
+    torch.testing.assert_close(found.double(), scene.reference(), atol=2e-4, rtol=2e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
 @pytest.mark.parametrize("name", LENS)
 def test_values_are_encoded_as_part_of_the_keys(make: Make, name: str, dtype: torch.dtype) -> None:
@@ -101,7 +127,7 @@ def test_values_are_encoded_as_part_of_the_keys(make: Make, name: str, dtype: to
 
 
 def test_a_block_holds_keys_only() -> None:
-    spec = KvSpec(128, 1, 576, torch.bfloat16, 16, value_dim=512)
+    spec = KvSpec(128, 1, 576, torch.bfloat16, 16, latent=LatentSizes(512, 64, 128, 128))
     (tensor,) = TorchAttention().layout(spec).tensors
     assert tensor.name == "latent"
     assert TorchAttention().layout(spec).bytes_per_block == 16 * 576 * 2
@@ -113,7 +139,8 @@ def test_the_kernel_in_c_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     attention = CpuKernels(PolicyConfig()).operations()["attention"]
     spec = KvSpec(4, 1, 64, torch.float32, 16)
-    found = attention.unsupported(spec._replace(value_dim=48), torch.device("cpu"))
+    latent = spec._replace(latent=LatentSizes(48, 16, 32, 32))
+    found = attention.unsupported(latent, torch.device("cpu"))
     before = attention.unsupported(spec, torch.device("cpu"))
     assert [reason for reason in found if "latent attention" in reason] == found[len(before) :]
     assert len(found) == len(before) + 1

@@ -16,12 +16,16 @@ from jackfield.core.api.kernel import (
     KvSpec,
     KvTensor,
 )
+from jackfield.core.api.latent import LatentHeads, LatentProjected
 from jackfield.plugins.kernels.triton.attention_step import FEW, INTERPRETED, SHORT, TritonStep
 from jackfield.plugins.kernels.triton.beside import Beside
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.decode import decode_attention, plan_decodes
 from jackfield.plugins.kernels.triton.encode import encoding_reasons
-from jackfield.plugins.kernels.triton.kv_write import kv_write
+from jackfield.plugins.kernels.triton.kv_write import kv_write, latent_write
+from jackfield.plugins.kernels.triton.latent import TritonLatent, latent_reasons
+from jackfield.plugins.kernels.triton.latent_gather import LATENT
+from jackfield.plugins.kernels.triton.latent_write import norm_rope_write
 from jackfield.plugins.kernels.triton.prefill import TritonPrefill
 from jackfield.plugins.kernels.triton.support import TritonConfig, num_processors, reasons
 from jackfield.plugins.kernels.triton.work_list import capacity_of
@@ -41,20 +45,25 @@ class TritonAttention:
         self._prefill = TritonPrefill()
         self._specs: list[KvSpec] = []
         self._beside = Beside()
+        self._latent = TritonLatent(self._configs)
 
     @property
     def notes(self) -> list[str]:
         """Why long prompts do not take the dense route, or how they do; told at start."""
-        return self._prefill.notes
+        return [*self._prefill.notes, *self._latent.prefill.dense.notes]
 
     def unsupported(self, spec: KvSpec, device: torch.device) -> list[str]:
         found = reasons(device, spec.dtype, self._config)
-        return [*found, *_shape_reasons(spec), *encoding_reasons(spec.encoding)]
+        shapes = _shape_reasons(spec) if spec.latent is None else latent_reasons(spec)
+        return [*found, *shapes, *encoding_reasons(spec.encoding)]
 
     def layout(self, spec: KvSpec) -> KvLayout:
         self._specs.append(spec)
         dtype = spec.dtype if spec.encoding is None else spec.encoding.dtype
         shape = (spec.num_kv_heads, spec.block_size, spec.head_dim)
+        if spec.latent is not None:
+            alignment = self._latent.prefill.dense.alignment(spec, _device())
+            return KvLayout((KvTensor(LATENT, shape, dtype),), SMALLEST_BLOCK, alignment)
         tensors = (KvTensor("k", shape, dtype), KvTensor("v", shape, dtype))
         alignment = self._prefill.alignment(spec, _device())
         return KvLayout(tensors, SMALLEST_BLOCK, alignment, (FEW, SHORT))
@@ -62,6 +71,9 @@ class TritonAttention:
     def workspace(self, limits: BatchLimits) -> int:
         device = _device()
         processors = num_processors(device, INTERPRETED)
+        latent = {spec for spec in self._specs if spec.latent is not None}
+        if latent:
+            return max(self._latent.workspace(spec, limits, device, processors) for spec in latent)
         specs = set(self._specs)
         prefill = (self._prefill.workspace(spec, limits, device) for spec in specs)
         decodes = sum(_scratch(spec, limits, processors) for spec in specs)
@@ -75,6 +87,9 @@ class TritonAttention:
         return TritonStep(batch, self._configs, prefill)
 
     def write(self, k_TKH: Tensor, v_TKH: Tensor, layer: KvLayer, step: AttnStep) -> None:
+        if LATENT in layer.tensors:
+            latent_write(k_TKH, layer, step.batch.slots_T)
+            return
         kv_write(k_TKH, v_TKH, layer, step.batch.slots_T)
 
     def forward(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> Tensor:
@@ -85,6 +100,14 @@ class TritonAttention:
             if step.batch.num_decodes and step.prefill.is_large:
                 self._beside.join(q_TNH.device)
         return out_TNH
+
+    def write_latent(self, projected: LatentProjected, layer: KvLayer, step: AttnStep) -> Tensor:
+        return norm_rope_write(projected, layer, step.batch.slots_T)
+
+    def forward_latent(
+        self, q_TNQ: Tensor, heads: LatentHeads, layer: KvLayer, step: AttnStep, out_TNV: Tensor
+    ) -> Tensor:
+        return self._latent.forward(q_TNQ, heads, layer, step, out_TNV)
 
     def _decode(self, q_TNH: Tensor, layer: KvLayer, step: AttnStep, out_TNH: Tensor) -> None:
         queries = plan_decodes(q_TNH, layer, step)
@@ -100,8 +123,6 @@ def _device() -> torch.device:
 
 
 def _shape_reasons(spec: KvSpec) -> list[str]:
-    if spec.value_dim is not None:
-        return ["latent attention is not served: it reads values beside the keys"]
     found = []
     if spec.head_dim % HEAD_MULTIPLE or not 0 < spec.head_dim <= MAX_HEAD:
         found.append(

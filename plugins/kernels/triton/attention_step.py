@@ -95,7 +95,8 @@ class SharesPlan(NamedTuple):
 class TritonStep:
     """One prepared batch. A plan is made at the first layer of each geometry, and launches there.
 
-    prefill: what prepared the slices of several tokens, if there are any.
+    prefill: what prepared the slices of several tokens, if there are any. latent: plans of latent
+    attention, which `latent_decode` makes, by what they depend on.
     """
 
     def __init__(self, batch: AttnBatch, configs: Configs, prefill: Any) -> None:
@@ -103,6 +104,7 @@ class TritonStep:
         self.prefill = prefill
         self._configs = configs
         self._plans: dict[Geometry, Plan | SharesPlan] = {}
+        self.latent: dict[Any, Any] = {}
 
     def plan(self, geometry: Geometry) -> Plan | SharesPlan:
         plan = self._plans.get(geometry)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from jackfield.plugins.kernels.triton.dense_call import Attend
 from jackfield.plugins.kernels.triton.gather import Attended
@@ -40,8 +41,17 @@ def repeated(q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: f
     return grouped(q_NSH, k_NLH, v_NLH, causal, scale)
 
 
+def padded(q_NSH: Tensor, k_KLH: Tensor, v_KLV: Tensor, causal: bool, scale: float) -> Attended:
+    """Values made as long as keys."""
+    value = v_KLV.shape[2]
+    out_NSH, lse_NS = grouped(q_NSH, k_KLH, pad(v_KLV, (0, k_KLH.shape[2] - value)), causal, scale)
+    return out_NSH[..., :value], lse_NS
+
+
 WAYS: Mapping[str, Attend] = {"grouped": grouped, "batched": batched, "repeated": repeated}
 """From the cheapest on."""
+WAYS_BESIDE: Mapping[str, Attend] = {"grouped": grouped, "padded": padded}
+"""Where values have sizes of their own."""
 
 
 def find(
@@ -51,15 +61,20 @@ def find(
     dtype: torch.dtype,
     device: torch.device,
     notes: list[str],
-    ways: Mapping[str, Attend] = WAYS,
+    ways: Mapping[str, Attend] | None = None,
+    value_dim: int | None = None,
 ) -> Attend | None:
-    """The first way that gives what it should. Why others do not is added to `notes`."""
-    name = f"{heads}/{kv_heads} heads of {head_dim}, {dtype}"
+    """The first way that gives what it should. Why others do not is added to `notes`. value_dim: of
+    values that lie beside keys; None = as keys, apart from them."""
+    size = head_dim if value_dim is None else f"{head_dim} and {value_dim}"
+    name = f"{heads}/{kv_heads} heads of {size}, {dtype}"
+    if ways is None:
+        ways = WAYS if value_dim is None else WAYS_BESIDE
     if dtype not in (torch.float16, torch.bfloat16):
         notes.append(f"cuDNN attention for {name}: float16 and bfloat16 only")
         return None
     for way, attend in ways.items():
-        reason = trial(attend, heads, kv_heads, head_dim, dtype, device)
+        reason = trial(attend, heads, kv_heads, head_dim, dtype, device, value_dim)
         if reason is None:
             return attend
         notes.append(f"cuDNN attention, {way} heads, for {name}: {reason}")
@@ -68,7 +83,13 @@ def find(
 
 
 def trial(
-    attend: Attend, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: Any
+    attend: Attend,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: Any,
+    value_dim: int | None = None,
 ) -> str | None:
     """What is wrong with a way, tried on small inputs laid out as real ones; None = nothing."""
     generator = torch.Generator(device).manual_seed(0)
@@ -78,6 +99,8 @@ def trial(
     room = torch.randn(2, kv_heads, 2 * ROWS, head_dim, **options)
     for keys, causal in ((ROWS, True), (2 * ROWS, False)):
         k_KLH, v_KLH = room[0, :, :keys].contiguous(), room[1, :, :keys].contiguous()
+        if value_dim is not None:
+            k_KLH, v_KLH = _beside(k_KLH, v_KLH[..., :value_dim])
         try:
             found = attend(q_NSH, k_KLH, v_KLH, causal, head_dim**-0.5)
             reason = _difference(found, reference(q_NSH, k_KLH, v_KLH, causal, head_dim**-0.5))
@@ -86,6 +109,13 @@ def trial(
         if reason is not None:
             return f"{'causal' if causal else 'all keys seen'}: {reason}"
     return None
+
+
+def _beside(k_KLH: Tensor, v_KLV: Tensor) -> tuple[Tensor, Tensor]:
+    """Position by position, each head's value and key, as latent attention has them."""
+    value = v_KLV.shape[2]
+    both_LKX = torch.cat([v_KLV, k_KLH], 2).transpose(0, 1).contiguous()
+    return both_LKX[..., value:].transpose(0, 1), both_LKX[..., :value].transpose(0, 1)
 
 
 def reference(q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: float) -> Attended:

@@ -13,6 +13,9 @@ Attend = Callable[[Tensor, Tensor, Tensor, bool, float], Attended]
 """q_NSH, k_KLH, v_KLH, whether it is causal (then S = L), and the scale of the scores -> the
 result in the type of q, and the logarithm, with strides that follow from q alone."""
 
+Call = Callable[[int, int, bool], Attended]
+"""The ends of a range of positions, and whether it is causal."""
+
 
 class DenseCall(NamedTuple):
     """table_B: the sequence's blocks. native: as for `gather`. q_NSH: the rows that attend."""

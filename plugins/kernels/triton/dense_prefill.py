@@ -19,7 +19,7 @@ from torch import Tensor
 from jackfield.core.api.kernel import BatchLimits, KvLayer, KvSpec, SliceExtent
 from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.cudnn import find
-from jackfield.plugins.kernels.triton.dense_call import Attend, DenseCall
+from jackfield.plugins.kernels.triton.dense_call import Attend, Call, DenseCall
 from jackfield.plugins.kernels.triton.encode import knows_e4m3
 from jackfield.plugins.kernels.triton.gather import PARTS, combine, combine_kept
 
@@ -78,13 +78,21 @@ class DenseSlice(NamedTuple):
 
 class DensePrefill:
     """attend: what computes; None = cuDNN's, through torch, if a trial finds it right.
-    limits: None = those of the table. notes: why it does not serve, or not in the plainest way."""
+    limits: None = those of the table. value_dim: of values that lie beside keys; None = as keys,
+    apart from them. notes: why it does not serve, or not in the plainest way."""
 
-    def __init__(self, attend: Attend | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        attend: Attend | None = None,
+        limits: Limits | None = None,
+        table: str = "prefill",
+        value_dim: int | None = None,
+    ) -> None:
         self.notes: list[str] = []
         self._attend = attend
         self._limits = limits
-        self._configs = Configs("prefill")
+        self._value_dim = value_dim
+        self._configs = Configs(table)
         self._bounds: dict[tuple[Any, ...], Limits] = {}
         self._found: dict[tuple[Any, ...], Attend | None] = {}
 
@@ -97,7 +105,7 @@ class DensePrefill:
         device: torch.device,
     ) -> Split | None:
         """What of a slice is worth the route; None = nothing. heads: of queries."""
-        limits = self._limits_of(head_dim, dtype, device)
+        limits = self.limits_of(head_dim, dtype, device)
         if limits.least == 0 or extent.end - extent.begin < limits.least:
             return None
         square = extent.past // limits.step * limits.step
@@ -118,20 +126,20 @@ class DensePrefill:
     def alignment(self, spec: KvSpec, device: torch.device) -> int:
         """Slices that end at multiples of it leave nothing to the kernel, and those that begin
         there have no rows of zeros; 1 = the route is not taken."""
-        bounds = self._limits_of(spec.head_dim, spec.dtype, device)
+        bounds = self.limits_of(spec.head_dim, spec.dtype, device)
         return bounds.step if bounds.least and spec.window is None else 1
 
     def workspace(self, spec: KvSpec, limits: BatchLimits, device: torch.device) -> int:
         """Bytes of scratch at most: keys and values, and those repeated for each head of queries;
         padded queries; results, and what was combined of earlier ones."""
-        bounds = self._limits_of(spec.head_dim, spec.dtype, device)
+        bounds = self.limits_of(spec.head_dim, spec.dtype, device)
         if bounds.least == 0:
             return 0
         length = limits.max_blocks * spec.block_size
         rows = min(limits.max_tokens + bounds.step, length)
         keys = 2 * max(min(bounds.reach, length), rows) * (spec.num_kv_heads + spec.num_heads)
         wide = rows * (spec.num_heads + 2 * spec.num_kv_heads)
-        ranges = len(list(_ranges(length - 1, bounds)))
+        ranges = len(list(ranges_of(length - 1, bounds)))
         results = rows * spec.num_heads * min(ranges + 1, PARTS)
         kept = 2 * rows * spec.num_heads if ranges >= PARTS else 0
         halves = (keys + wide + results) * spec.head_dim * spec.dtype.itemsize
@@ -151,22 +159,15 @@ class DensePrefill:
         device = table_B.device
         attend = self._attend_for(heads, kv_heads, head_dim, dtype, device)
         assert attend is not None, "the plan asked whether this is served"
-        ranges = tuple(_ranges(split.square, self._limits_of(head_dim, dtype, device)))
+        ranges = tuple(ranges_of(split.square, self.limits_of(head_dim, dtype, device)))
         return DenseSlice(attend, table_B, begin, split, ranges, knows_e4m3(device))
 
     def forward(self, q_TNH: Tensor, layer: KvLayer, one: DenseSlice, out_TNH: Tensor) -> None:
         """Fills the rows of the split in `out`."""
-        split = one.split
-        q_NSH = _square(q_TNH, one.begin, split)
-        call = DenseCall(one.attend, layer, one.table_B, one.native, q_NSH)
-        parts = [call(split.square, split.end, True)]
-        for first, end in one.ranges:
-            if len(parts) == PARTS:
-                parts = [combine_kept(parts)]
-            parts.append(call(first, end, False))
-        combine(parts, split.padding, out_TNH[one.begin : one.begin + split.rows])
+        call = DenseCall(one.attend, layer, one.table_B, one.native, square(q_TNH, one))
+        fill(call.__call__, one, out_TNH)
 
-    def _limits_of(self, head_dim: int, dtype: torch.dtype, device: torch.device) -> Limits:
+    def limits_of(self, head_dim: int, dtype: torch.dtype, device: torch.device) -> Limits:
         if self._limits is not None:
             return self._limits
         key = head_dim, dtype, device
@@ -194,13 +195,27 @@ class DensePrefill:
             return self._attend
         key = heads, kv_heads, head_dim, dtype, device
         if key not in self._found:
-            self._found[key] = find(heads, kv_heads, head_dim, dtype, device, self.notes)
+            self._found[key] = find(
+                heads, kv_heads, head_dim, dtype, device, self.notes, value_dim=self._value_dim
+            )
         return self._found[key]
 
 
-def _square(q_TNH: Tensor, begin: int, split: Split) -> Tensor:
+def fill(call: Call, one: DenseSlice, out_TNH: Tensor) -> None:
+    """The rows of the split in `out`. call: what attends, for the rows of the square."""
+    split = one.split
+    parts = [call(split.square, split.end, True)]
+    for first, end in one.ranges:
+        if len(parts) == PARTS:
+            parts = [combine_kept(parts)]
+        parts.append(call(first, end, False))
+    combine(parts, split.padding, out_TNH[one.begin : one.begin + split.rows])
+
+
+def square(q_TNH: Tensor, one: DenseSlice) -> Tensor:
     """The rows of the causal square, [N, S, H]. Their strides are always those of the queries,
     since the library makes a plan for strides, too."""
+    split, begin = one.split, one.begin
     padding, end = split.padding, begin + split.rows
     if padding <= begin:
         # No row has a part in what another one gives, whatever other slices' rows hold.
@@ -213,7 +228,7 @@ def _square(q_TNH: Tensor, begin: int, split: Split) -> Tensor:
     return padded_SNH.transpose(0, 1)
 
 
-def _ranges(end: int, limits: Limits) -> Iterator[tuple[int, int]]:
+def ranges_of(end: int, limits: Limits) -> Iterator[tuple[int, int]]:
     """[0, end) in ranges that are multiples of the unit, up to the reach, and a shorter one."""
     begin = 0
     while begin < end:

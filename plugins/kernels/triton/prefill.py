@@ -76,7 +76,7 @@ class PrefillStep:
         )
         self.max_len = max((one.extent.length for one in self.slices), default=0)
         self.is_large = sum(one.tokens for one in self.slices) >= LARGE
-        self.plans: dict[Geometry, Plan] = {}
+        self.plans: dict[Any, Any] = {}
 
 
 class TritonPrefill:
@@ -123,7 +123,7 @@ class TritonPrefill:
             self._dense.forward(q_TNH, layer, one, out_TNH)
 
     def _plan(self, geometry: Geometry, step: PrefillStep) -> Plan:
-        plan = step.plans.get(geometry)
+        plan: Plan | None = step.plans.get(geometry)
         if plan is None:
             plan = step.plans[geometry] = self._make_plan(geometry, step)
         return plan
@@ -169,9 +169,9 @@ class TritonPrefill:
         for together in parted(found, slots):
             divided = divide(together, config["BLOCK_N"], slots)
             if divided is None:
-                yield Launch(config, pack, _upload(together, device), None)
+                yield Launch(config, pack, upload(together, device), None)
             else:
-                yield Launch(config, pack, *(_upload(rows, device) for rows in divided))
+                yield Launch(config, pack, *(upload(rows, device) for rows in divided))
 
     def _programs(self, device: torch.device) -> int:
         if self._slots is None:
@@ -201,7 +201,7 @@ def _padded(head_dim: int) -> int:
     return max(16, power_of_two(head_dim))
 
 
-def _upload(rows: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
+def upload(rows: Sequence[tuple[int, ...]], device: torch.device) -> Tensor:
     """As int32 rows of a width that keeps them aligned."""
     padding = (0,) * (FIELDS.value - len(rows[0]))
     listed = [(*row, *padding) for row in rows]
@@ -252,7 +252,7 @@ def _run(q_TNH: Tensor, layer: KvLayer, step: PrefillStep, out_TNH: Tensor, laun
         NATIVE=knows_e4m3(q_TNH.device),
         SCALED=scales is not None,
         SPLIT=split,
-        DOT=_operands(q_TNH.dtype),
+        DOT=operands(q_TNH.dtype),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )
@@ -295,7 +295,7 @@ def _window(layer: KvLayer, step: PrefillStep) -> int:
     return 0 if layer.window is None or layer.window >= step.max_len else layer.window
 
 
-def _operands(dtype: torch.dtype) -> Any:
+def operands(dtype: torch.dtype) -> Any:
     """The interpreter cannot multiply bfloat16."""
     if dtype == torch.bfloat16 and interpreted():
         return tl.float32
