@@ -49,12 +49,15 @@ def make_weights(dtype: torch.dtype, device: torch.device) -> Weights:
 
 
 def choices(tokens: int, device: torch.device) -> dict[str, Chosen]:
-    """All over, all tokens to the same experts, none to the first and the last."""
+    """All over, all tokens to the same experts, none to the first and the last, some to nobody."""
     ids = {
         "all over": torch.rand(tokens, EXPERTS).argsort(1)[:, :TOP],
         "the same": torch.tensor([4, 0, 2]).expand(tokens, TOP).contiguous(),
         "not at the ends": 1 + torch.rand(tokens, EXPERTS - 2).argsort(1)[:, :TOP],
+        "nobody": torch.rand(tokens, EXPERTS).argsort(1)[:, :TOP],
     }
+    ids["nobody"][tokens // 2 :: 3] = -1
+    ids["nobody"][0, 1] = -1
     return {
         name: Chosen(some.to(device), torch.rand(tokens, TOP).to(device))
         for name, some in ids.items()
@@ -67,6 +70,8 @@ def truth(x: Tensor, chosen: Chosen, weights: Weights) -> Tensor:
     out = torch.zeros_like(x)
     for token, row in enumerate(chosen.ids_TK.tolist()):
         for place, expert in enumerate(row):
+            if expert < 0:
+                continue
             gate, up = (gate_up[expert] @ x[token]).chunk(2)
             out[token] += share[token, place] * (down[expert] @ (silu(gate) * up))
     return out
@@ -87,9 +92,40 @@ def test_sum_of_the_chosen(
         out = way(x, chosen, weights)
         assert out.dtype is dtype and out.shape == x.shape, name
         wanted = truth(x, chosen, weights)
-        distance = (out.double() - wanted).norm(dim=1) / wanted.norm(dim=1)
+        distance = (out.double() - wanted).norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-6)
         assert float(distance.max()) < close, name
     assert torch.equal(x, before)
+
+
+def test_what_each_expert_gets_is_counted(device: torch.device) -> None:
+    weights, x = make_weights(torch.float32, device), torch.randn(65, HIDDEN, device=device)
+    counts = torch.arange(EXPERTS, device=device)
+    for chosen in choices(65, device).values():
+        before = counts.clone()
+        TorchExperts()(x, *chosen, *weights, counts)
+        ids = chosen.ids_TK.flatten().tolist()
+        assert (counts - before).tolist() == [ids.count(expert) for expert in range(EXPERTS)]
+    nobody = Chosen(torch.full((2, TOP), -1, device=device), torch.ones(2, TOP, device=device))
+    before = counts.clone()
+    assert not TorchExperts()(x[:2], *nobody, *weights, counts).any()
+    assert torch.equal(counts, before)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_has_no_part(way: Way, device: torch.device) -> None:
+    """Whatever its weight is, and whatever lies where it is not. Nor has an id that is none: where
+    launches are left out at a start ids are whatever lay in their memory."""
+    skip_others_groups(way, torch.float32, device)
+    weights = make_weights(torch.float32, device)
+    x = torch.randn(4, HIDDEN, device=device)
+    x[2] = torch.nan
+    ids = torch.tensor([[-1, 3, -7], [0, 1, 2], [0, 4, 5], [1 << 40, -1, EXPERTS]], device=device)
+    shares = torch.ones(4, TOP, device=device)
+    shares[0, 0] = torch.nan
+    only = Chosen(ids.where((ids >= 0) & (ids < EXPERTS), -1), shares)
+    wanted, found = truth(x, only, weights), way(x, Chosen(ids, shares), weights)
+    assert bool(found[2].isnan().all()) and not found[3].any()
+    torch.testing.assert_close(found[:2].double(), wanted[:2], atol=1e-5, rtol=1e-5)
 
 
 def test_no_tokens(device: torch.device) -> None:
