@@ -82,7 +82,7 @@ class TritonSample(TritonOperation):
             return tokens_R
         if logits_RV.stride(1) != 1:
             logits_RV = logits_RV.contiguous()
-        blocks = self._summarize(logits_RV, batch)
+        blocks = self.summarize(logits_RV, batch)
         cut = None
         if batch.filtered and not batch.all_greedy:
             cut = self._cut(logits_RV, batch, blocks)
@@ -92,9 +92,10 @@ class TritonSample(TritonOperation):
 
     def cut(self, logits_RV: Tensor, batch: SampleBatch) -> Cut:
         """What the filters keep."""
-        return self._cut(logits_RV, batch, self._summarize(logits_RV, batch))
+        return self._cut(logits_RV, batch, self.summarize(logits_RV, batch))
 
-    def _summarize(self, logits_RV: Tensor, batch: SampleBatch) -> Blocks:
+    def summarize(self, logits_RV: Tensor, batch: SampleBatch) -> Blocks:
+        """Of all rows, whose tokens lie side by side."""
         rows, vocabulary = logits_RV.shape
         config = self._configs.find("summarize", logits_RV.dtype, logits_RV.device)
         count = triton.cdiv(vocabulary, WIDTH.value)

@@ -9,6 +9,7 @@ from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.filter_kernels import cut_kernel, restrict_kernel
 from jackfield.plugins.kernels.triton.narrow_kernels import STAGES
 from jackfield.plugins.kernels.triton.sample_kernels import pick_kernel, summarize_kernel
+from jackfield.plugins.kernels.triton.sample_part_kernel import pick_part_kernel
 
 SIZE, PARTS = 2048, 64
 UNUSED = {"fp32": 0, "fp16": 13, "bf16": 16}
@@ -26,6 +27,8 @@ TYPES = {
     "seeds": "*i64",
     "positions": "*i64",
     "tokens": "*i64",
+    "values": "*fp32",
+    "first": "i32:16",
     "stride": "i32",
     "vocabulary": "i32:16",
     "blocks": "i32",
@@ -47,6 +50,9 @@ def _kernels(dtype: str) -> Iterator[Case]:
         kind = "filtered" if filtered else "drawn" if draws else "greedy"
         yield _case(f"sample_summarize_{kind}", summarize_kernel, dtype, "summarize", flags)
         yield _case(f"sample_pick_{kind}", pick_kernel, dtype, "pick", {"SIZE": SIZE, **flags})
+        if not filtered:
+            part = {"SIZE": SIZE, "DRAWS": draws}
+            yield _case(f"sample_part_{kind}", pick_part_kernel, dtype, "pick", part)
     sizes = {"SIZE": SIZE, "PARTS": PARTS, "UNUSED": UNUSED[dtype]}
     for rows in ("few", "many"):
         yield _case(f"sample_cut_{rows}", cut_kernel, dtype, f"cut_{rows}", sizes)
