@@ -24,6 +24,7 @@ COMMANDS = (
     Command("chat", "Talk with a model, which remembers the conversation."),
     Command("bench", "Measure throughput, a server, planning or the cache."),
     Command("eval", "Compare the answers of two configurations."),
+    Command("doctor", "Tell what is wrong with a model, and what of it fits."),
     Command("explain", "Tell why requests of a running server wait, or took their time."),
     Command("plugins", "List the installed plugins, or check them."),
     Command("config", "Show the effective configuration, or its schema."),

@@ -99,7 +99,7 @@ def compare_kv(a: Resolved, b: Resolved, text: Text, progress: Progress) -> KvCo
     _require_same_model(a, b, progress)
     first = _read_first(assemble(a, progress), _piece(a, b), text, progress)
     with closing(first.logits):
-        _release()
+        release()
         return _compare(first, assemble(b, progress), progress)
 
 
@@ -219,8 +219,8 @@ def _divergence(assembly: Assembly, a: Sequence[int], b: Sequence[int]) -> Diver
     return None
 
 
-def _release() -> None:
-    """B is sized by what is free when A is gone."""
+def release() -> None:
+    """The second model is sized by what is free when the first is gone."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

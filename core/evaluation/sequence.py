@@ -24,6 +24,10 @@ class PagedSequence:
         self._blocks = range(assembly.loaded.num_blocks)[::-1][: -(-self.capacity // size)]
         self._steps, self._length = 0, 0
 
+    def restart(self) -> None:
+        """What comes next is another text."""
+        self._length = 0
+
     def feed(self, tokens: Sequence[int], prompt: Sequence[int] = ()) -> Tensor:
         """Logits after each of the next tokens, `[T, V]`.
 
