@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from jackfield.core.api import (
-    CacheAxis,
-    CacheLayout,
+    ConfigError,
     Discipline,
     ModelSpec,
-    PluginContractError,
     PolicyContext,
 )
 from jackfield.core.cache_stack import cache_stack
-from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.resolve import resolve_model
 from jackfield.core.engine.advice import Advice, Advisor
@@ -27,25 +24,22 @@ from jackfield.core.engine.loop import Engine, EngineSettings
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.policies import Policies
 from jackfield.core.engine.services import Services
-from jackfield.core.executors.device import choose_device, choose_dtype, set_threads
-from jackfield.core.executors.encoder import encoder_of
-from jackfield.core.executors.limits import limits_for
-from jackfield.core.executors.loading import Loaded, Order, load
-from jackfield.core.executors.tiers import TierHooks
+from jackfield.core.executors.loading import Loaded, load
+from jackfield.core.executors.place import ALONE
+from jackfield.core.executors.preparing import Prepared, prepare, rank_device
+from jackfield.core.executors.preparing import block_size_of as block_size_of
 from jackfield.core.host.config import Config
-from jackfield.core.host.discover import Found
-from jackfield.core.host.manager import Manager
 from jackfield.core.host.ordering import Ordering
 from jackfield.core.host.sources import Resolved
-from jackfield.core.host.stack import Named, Stack, build_caches, load_model_class
+from jackfield.core.host.stack import Named, Stack
 from jackfield.core.kv.build import Memory, build_cache
 from jackfield.core.kv.pool import BlockPool
+from jackfield.core.process.rank_start import OtherRanks
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
 from jackfield.core.texts import Texts, load_texts
 
 LONGEST_SLEEP = 1.0
-TIER_HOOKS = ("tiers", "store")
 SCHEDULER_HOOKS = ("admit", "shape", "quota", "victims", "plan", "observe")
 
 
@@ -92,33 +86,45 @@ def assemble(resolved: Resolved, progress: Progress, *, streamed: bool = True) -
     """
     started = time.monotonic()
     config = resolved.config
-    set_threads(config.engine.threads)
-    device = choose_device(config.engine.device)
+    if config.parallel.node_rank:
+        raise ConfigError(
+            f"parallel.node_rank is {config.parallel.node_rank}: that node serves nobody itself; "
+            f"run `jackfield serve` there, and ask node 0"
+        )
+    device = rank_device(config, 0)
     path = resolve_model(config.model.name, revision=config.model.revision, progress=progress)
-    folder = ModelFolder(path)
-    chosen = load_model_class(config.model.architecture or folder.architecture)
-    model_class: Any = chosen.cls
-    spec: ModelSpec = model_class.describe(folder.config)
-    limits = limits_for(config, spec, device, streamed=streamed)
+    prepared = prepare(resolved, path, device, streamed=streamed)
+    if config.parallel.tensor == 1:
+        return _assemble(resolved, prepared, None, progress, started)
+    others = OtherRanks(resolved, path, streamed=streamed)
+    try:
+        return _assemble(resolved, prepared, others, progress, started)
+    except BaseException as error:
+        cause = others.give_up(error)
+        if cause is not None:
+            raise cause from error
+        raise
+
+
+def _assemble(
+    resolved: Resolved,
+    prepared: Prepared,
+    others: OtherRanks | None,
+    progress: Progress,
+    started: float,
+) -> Assembly:
+    """others: None = there is one rank."""
+    config, folder, spec = resolved.config, prepared.folder, prepared.spec
     clock = SystemClock()
     services = Services()
-    caches = build_caches(config, origins=resolved.origins)
-    owner = caches.by_axis[CacheAxis.ALLOCATOR][0].found
-    block_size = _block_size(owner, caches.manager, limits.max_model_len)
-    stack = caches.build(contexts(config, limits, clock, services, block_size))
+    caches, block_size = prepared.caches, prepared.block_size
+    stack = caches.build(contexts(config, prepared.limits, clock, services, block_size))
     texts = load_texts(config, folder)
-    dtype = choose_dtype(config.model.dtype, folder.dtype_name, device)
-    kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
-    encoder = encoder_of(caches.manager)
-    tiers = TierHooks(*(caches.manager.implementations(hook) for hook in TIER_HOOKS))
-    scratch = caches.manager.implementations("scratch")
-    order = Order(
-        folder, model_class, spec, kernels, block_size, device, dtype, limits, encoder, tiers,
-        scratch,
-    )  # fmt: skip
+    order = prepared.order(stack.kernels, ALONE if others is None else others.join(prepared))
     loaded = load(order, config, progress)
+    loaded = loaded if others is None else others.lead(loaded)
     eos_ids = folder.eos_ids(texts.tokenizer.eos_token_id if texts.tokenizer else None)
-    cached = cache_stack(config, stack, loaded, str(path))
+    cached = cache_stack(config, stack, loaded, str(folder.path), spec.alike_prompts)
     decided = policies(config, stack, services, cached.guards)
     memory = build_cache(
         BlockPool(loaded.num_blocks, block_size),
@@ -130,7 +136,7 @@ def assemble(resolved: Resolved, progress: Progress, *, streamed: bool = True) -
     defaults, notices = texts.sampling_defaults, texts.notices()
     seconds = time.monotonic() - started
     summary = Summary.of(
-        order, loaded, stack, chosen.found, eos_ids, defaults, notices, seconds
+        order, loaded, stack, prepared.model, eos_ids, defaults, notices, seconds
     )
     return Assembly(engine, texts, clock, resolved, spec, stack, summary, loaded)
 
@@ -145,18 +151,6 @@ def contexts(
         return services.context(rng, clock, limits, block_size)
 
     return make
-
-
-def _block_size(owner: Found, manager: Manager, max_model_len: int) -> int:
-    implementations = manager.implementations("layout")
-    if not implementations:
-        raise PluginContractError(f"{owner} owns the allocator but implements no layout hook")
-    layout = implementations[0].call(max_model_len)
-    if not isinstance(layout, CacheLayout) or type(layout.block_size) is not int:
-        raise PluginContractError(f"{owner}: layout returned {layout!r}, not a CacheLayout")
-    if layout.block_size < 1:
-        raise PluginContractError(f"{owner}: layout has blocks of {layout.block_size} positions")
-    return layout.block_size
 
 
 def _engine(

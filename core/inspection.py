@@ -5,6 +5,7 @@ Nothing here imports torch, except `check_plugins` and `select_all`, which impor
 
 from jackfield.core.host.alias_kinds import AliasKind, alias_kinds
 from jackfield.core.host.aliases import alias_names
+from jackfield.core.host.config import HIDDEN
 from jackfield.core.host.discover import discover_all
 from jackfield.core.host.environment import OPERATOR_KEYS, read_text
 from jackfield.core.host.identifiers import build_identifiers
@@ -16,7 +17,8 @@ from jackfield.core.host.selection import effective, select_all
 from jackfield.core.host.sources import Resolved, load_config
 
 __all__ = [
-    "OPERATOR_KEYS", "AliasKind", "CheckRow", "Implementation", "Layer", "Origin", "PluginRow",
+    "HIDDEN", "OPERATOR_KEYS", "AliasKind", "CheckRow", "Implementation", "Layer", "Origin",
+    "PluginRow",
     "Resolved", "alias_kinds", "alias_names", "build_identifiers", "check_plugins",
     "config_schema", "discover_all", "effective", "list_plugins", "load_config", "read_text",
     "select_all",

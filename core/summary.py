@@ -60,7 +60,7 @@ class Summary:
             architecture=model.name,
             parameters=order.spec.num_parameters,
             dtype=str(order.dtype).removeprefix("torch."),
-            device=str(order.device),
+            device=_device(order),
             max_model_len=limits.max_model_len,
             eos_ids=sorted(eos_ids),
             sampling=dict(sampling),
@@ -105,6 +105,11 @@ class Summary:
             f"sampling    {_settings(self.sampling) or 'nothing is preset'}",
             *(f"notice      {notice}" for notice in self.notices),
         ]
+
+
+def _device(order: "Order") -> str:
+    size = order.place.shard.size
+    return str(order.device) if size == 1 else f"{size} ranks of {order.device.type}"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

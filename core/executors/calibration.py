@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from jackfield.core.api import (
+    LatentProjected,
     LayerGroup,
     Model,
     ModelInputs,
@@ -18,7 +19,7 @@ from jackfield.core.api import (
     Operations,
     Projected,
 )
-from jackfield.core.engine.attend import rotated
+from jackfield.core.engine.attend import latent_rotated, rotated
 
 CALIBRATION_TOKENS = 512
 GOLDEN = 0.6180339887498949
@@ -63,6 +64,9 @@ class _PlainAttention:
 
     def __call__(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
         self.peaks[layer] = Peaks(_peak(k_TKH), _peak(v_TKH))
+        return self._attend(layer, q_TNH, k_TKH, v_TKH)
+
+    def _attend(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
         out_1NTH = scaled_dot_product_attention(
             _heads_first(q_TNH),
             _heads_first(k_TKH),
@@ -75,6 +79,12 @@ class _PlainAttention:
 
     def projected(self, layer: int, projected: Projected) -> Tensor:
         return self(layer, *rotated(self._operations, projected))
+
+    def latent(self, layer: int, projected: LatentProjected) -> Tensor:
+        q_TNQ, stored_T1H = latent_rotated(self._operations, projected)
+        rank = len(projected.norm_R)
+        self.peaks[layer] = Peaks(_peak(stored_T1H), _peak(stored_T1H[..., :rank]))
+        return self._attend(layer, q_TNQ, *projected.heads.expanded(stored_T1H[:, 0]))
 
 
 def _heads_first(x_TNH: Tensor) -> Tensor:

@@ -25,6 +25,28 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def device_of_rank(name: str, rank: int, size: int) -> torch.device:
+    """Of the ranks of one host each has a GPU of its own, which becomes the thread's current one.
+    On a CPU they share it. Raises `ConfigError` if there are too few."""
+    device = choose_device(name)
+    if device.type != "cuda" or size == 1:
+        return device
+    if device.index is not None:
+        raise ConfigError(
+            f"engine.device is {name!r}, one GPU for {size} ranks; say 'cuda', and choose GPUs by "
+            f"CUDA_VISIBLE_DEVICES"
+        )
+    count = torch.cuda.device_count()
+    if count < size:
+        raise ConfigError(
+            f"each of the {size} ranks of this host needs a GPU, and torch finds {count}; lower "
+            f"tensor_parallel_size, or spread the ranks over more nodes"
+        )
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    return device
+
+
 def choose_dtype(wanted: str, stored: str | None, device: torch.device) -> torch.dtype:
     """The configured type, else the checkpoint's, unless the device would compute it slowly."""
     if wanted != "auto":
@@ -43,9 +65,10 @@ def _named(name: str) -> torch.dtype:
     return dtype
 
 
-def set_threads(wanted: int | None) -> None:
-    """Threads of CPU products: as configured, else one per core this process may use."""
-    torch.set_num_threads(wanted or len(os.sched_getaffinity(0)))
+def set_threads(wanted: int | None, sharers: int = 1) -> None:
+    """Threads of CPU products: as configured, else one per core this process may use, divided
+    among the processes that share them."""
+    torch.set_num_threads(wanted or max(len(os.sched_getaffinity(0)) // sharers, 1))
 
 
 def memory_of(device: torch.device) -> Memory:

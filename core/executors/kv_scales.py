@@ -15,6 +15,7 @@ from jackfield.core.api import (
     ModelSpec,
     Operations,
     ScaleSource,
+    Shard,
 )
 from jackfield.core.checkpoint.kv_scales import StoredScales, read_kv_scales
 from jackfield.core.checkpoint.tensor_files import TensorFiles
@@ -24,7 +25,8 @@ LISTED = 8
 
 
 class Subject(NamedTuple):
-    """What scales are for. kv_specs: of the model's groups. files: None = random weights."""
+    """What scales are for. spec: of the whole model. kv_specs: of its groups. files: None = random
+    weights. shard: which heads are here."""
 
     model: Model
     operations: Operations
@@ -32,6 +34,7 @@ class Subject(NamedTuple):
     kv_specs: Sequence[KvSpec]
     files: TensorFiles | None
     device: torch.device
+    shard: Shard = Shard()
 
     def encodings(self) -> dict[int, KvEncoding]:
         """By layer, where there is one."""
@@ -69,7 +72,14 @@ def _stored(subject: Subject, scaled: Mapping[int, KvEncoding]) -> StoredScales:
     wanted = any(one.source is not ScaleSource.CALIBRATION for one in scaled.values())
     if subject.files is None or not wanted:
         return StoredScales({}, {})
-    return read_kv_scales(subject.files, subject.spec.num_layers, subject.spec.num_kv_heads)
+    heads = subject.spec.num_kv_heads
+    stored = read_kv_scales(subject.files, subject.spec.num_layers, heads)
+    here = subject.shard.part(heads)
+    part = slice(here.start, here.stop)
+    return stored._replace(by_layer={
+        layer: KvScales(scales.k_K[part], scales.v_K[part])
+        for layer, scales in stored.by_layer.items()
+    })  # fmt: skip
 
 
 def _require_none_missing(

@@ -14,34 +14,38 @@ from jackfield.core.api import (
     ModelSpec,
     Operations,
     OpSpec,
-    Shard,
     TierSpec,
 )
-from jackfield.core.checkpoint.dummy_weights import DummyWeights
+from jackfield.core.checkpoint.dummy_quant_weights import made_up_weights
 from jackfield.core.checkpoint.folder import ModelFolder
 from jackfield.core.checkpoint.kv_scales import KV_SCALE_NAME
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.quant_plan import read_quant_plan
 from jackfield.core.checkpoint.quantized_weights import PlannedWeights
 from jackfield.core.checkpoint.safetensors_weights import SafetensorsWeights
+from jackfield.core.engine.downloads import Withheld
+from jackfield.core.engine.expert_reader import ExpertReader
 from jackfield.core.engine.operations import ATTENTION, Table, bind, uncapturable
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.runner import SAMPLE, LoadedModel, Runner
 from jackfield.core.executors.device import memory_of
+from jackfield.core.executors.division import rank_spec
 from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
+from jackfield.core.executors.place import ALONE, Place, least, same
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
 from jackfield.core.executors.prompt_alignment import prompt_alignment
 from jackfield.core.executors.short_steps import short_steps
 from jackfield.core.executors.single import SingleDevice
+from jackfield.core.executors.tensor_parallel import TensorParallel
 from jackfield.core.executors.tiers import NO_TIERS, TierHooks, open_tiers
 from jackfield.core.executors.warm_up import rehearse, warm_up
 from jackfield.core.host.config import Config
 from jackfield.core.host.manager import Implementation
 from jackfield.core.kv.copier import SCRATCH_BYTES, BlockCopier
-from jackfield.core.kv.encoding_identity import encoding_identity
+from jackfield.core.kv.encoding_identity import encoding_identity, joined_identity
 from jackfield.core.kv.sizing import (
     GIB,
     Budget,
@@ -63,12 +67,12 @@ FLOAT32_BYTES = 4
 class Loaded(NamedTuple):
     """An executor, and what was decided while it was made.
 
-    bytes_per_token: of keys and values of all layers. encoding: of them, in words; "" = none.
-    encoding_id: 16 bytes, as `encoding_identity` makes them. notices: what users should know.
-    tiers: below the device, the fastest first.
+    pool_bytes, bytes_per_token: of keys and values of all layers, over all ranks. encoding: of
+    them, in words; "" = none. encoding_id: 16 bytes, as `encoding_identity` makes them. notices:
+    what users should know. tiers: below the device, the fastest first.
     """
 
-    executor: SingleDevice
+    executor: SingleDevice | TensorParallel
     table: Table
     limits: Limits
     num_blocks: int
@@ -84,7 +88,8 @@ class Order(NamedTuple):
     """What is to be loaded, and on what. limits: before the pool is sized. encoder: who says how
     keys and values are stored.
 
-    tier_hooks: who brings and opens tiers. scratch_hooks: who holds memory beside the pool.
+    tier_hooks: who brings and opens tiers. scratch_hooks: who holds memory beside the pool. place:
+    of this process among the ranks, which all load at the same time.
     """
 
     folder: ModelFolder
@@ -98,15 +103,21 @@ class Order(NamedTuple):
     encoder: Implementation | None = None
     tier_hooks: TierHooks = NO_TIERS
     scratch_hooks: Sequence[Implementation] = ()
+    place: Place = ALONE
 
 
 def load(order: Order, config: Config, progress: Progress) -> Loaded:
     """Bind kernels, take the weights, allocate the pool. Raises `JackfieldError`s that say why."""
     spec = order.spec
     before = memory_of(order.device)
-    kv_specs = [encode(_kv_spec(order, group.window), order.encoder) for group in spec.groups]
-    op_spec = OpSpec(order.dtype, spec.hidden_size, spec.head_dim, spec.vocab_size)
+    here = order._replace(spec=rank_spec(spec, order.place.shard))
+    kv_specs = [encode(kv_spec(here, group.window), order.encoder) for group in spec.groups]
+    op_spec = OpSpec(
+        order.dtype, spec.hidden_size, spec.head_dim, spec.vocab_size, order.place.ranks
+    )  # fmt: skip
+    agree = order.place.agree
     table = bind(order.kernels, op_spec, kv_specs, order.device, _asker(order))
+    same(agree, "who serves which operation", dict(table.owners))
     model = _build(order, table, config, progress)
     attention = table.operations.attention
     layouts = [attention.layout(kv_spec) for kv_spec in kv_specs]
@@ -116,7 +127,7 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
     limits = order.limits._replace(prompt_alignment=alignment)
     fixed = _fix_scales(order, model, table.operations, kv_specs, config)
     encodings = [kv_spec.encoding for kv_spec in kv_specs]
-    eager = uncapturable(table, limits.max_seqs, limits.max_model_len)
+    eager = uncapturable(table, limits.max_seqs, limits.max_model_len, unused(order))
     short = short_steps(table.owners[ATTENTION], layouts)
     eager = eager if config.engine.graphs else frozenset(table.owners)
 
@@ -132,20 +143,35 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
 
     scratch = _scratch(order, limits, attention.workspace, loaded_with)
     num_blocks = _count(order, config, limits, block_bytes, scratch, before)
+    num_blocks = least(agree, "num_blocks", num_blocks)
     limits = _fit_context(config, limits, num_blocks * order.block_size)
     loaded = loaded_with(num_blocks)
     copier = BlockCopier(loaded.layers, order.device)
-    runner = Runner(loaded, limits, order.block_size, order.device, copier)
+    downloads = Withheld() if order.place.shard.rank else None
+    runner = Runner(loaded, limits, order.block_size, order.device, copier, downloads)
     warm_up(runner, limits, order.block_size, num_blocks, order.device)
-    tiers = open_tiers(order.tier_hooks, copier, rank=0, pinned=order.device.type == "cuda")
-    executor = SingleDevice(runner, order.device, tiers.transfers)
+    experts = ExpertReader.of(model)
+    shard = order.place.shard
+    tiers = open_tiers(
+        order.tier_hooks, copier, rank=shard.rank, size=shard.size,
+        pinned=order.device.type == "cuda",
+    )  # fmt: skip
+    same(agree, "what the tiers hold", [list(tier) for tier in tiers.specs])
+    executor = SingleDevice(runner, order.device, tiers.transfers, experts)
     return Loaded(
-        executor, table, limits, num_blocks, num_blocks * block_bytes,
-        block_bytes // order.block_size, fixed.origin,
-        encoding_identity(kv_specs, fixed.by_layer),
+        executor, table, limits, num_blocks, num_blocks * block_bytes * shard.size,
+        block_bytes * shard.size // order.block_size, fixed.origin,
+        joined_identity(agree.gather("encoding", encoding_identity(kv_specs, fixed.by_layer))),
         (*fixed.notices, *graph_notices(table, eager, order.device, config.engine.graphs)),
         tiers.specs,
     )  # fmt: skip
+
+
+def unused(order: Order) -> frozenset[str]:
+    """Operations that this model never calls, whoever serves them."""
+    plan = read_quant_plan(order.folder.config)
+    found = {"quant_matmul"} if plan is None else set()
+    return frozenset(found if order.spec.uses_experts else found | {"experts", "route"})
 
 
 def graph_notices(
@@ -174,24 +200,27 @@ def _fix_scales(
 ) -> FixedScales:
     dummy = config.model.load_format == "dummy"
     files = None if dummy else order.folder.tensor_files()
-    return fix_scales(Subject(model, operations, order.spec, kv_specs, files, order.device))
+    shard = order.place.shard
+    return fix_scales(
+        Subject(model, operations, order.spec, kv_specs, files, order.device, shard)
+    )
 
 
-def _kv_spec(order: Order, window: int | None) -> KvSpec:
+def kv_spec(order: Order, window: int | None) -> KvSpec:
     spec = order.spec
     return KvSpec(
         spec.num_heads, spec.num_kv_heads, spec.head_dim, order.dtype, order.block_size, window,
-        value_dim=spec.value_dim,
+        latent=spec.latent,
     )  # fmt: skip
 
 
 def _build(order: Order, table: Table, config: Config, progress: Progress) -> Model:
-    shard = Shard()
+    shard = order.place.shard
     settings: Mapping[str, Any] = order.folder.config
     plan = read_quant_plan(settings)
     with torch.inference_mode():
         if config.model.load_format == "dummy":
-            random = DummyWeights(order.dtype, order.device, shard, config.model.seed)
+            random = made_up_weights(order.dtype, order.device, shard, config.model.seed, plan)
             return order.model_class(settings, table.operations, shard, random)
         files = order.folder.tensor_files()
         with SafetensorsWeights(files, order.dtype, order.device, shard, progress) as stored:
@@ -213,6 +242,7 @@ def _count(
     blocks_per_seq = -(-limits.max_model_len // order.block_size)
     memory = memory_of(order.device)
     if order.device.type == "cpu":
+        memory = memory._replace(free=memory.free // order.place.local_size)
         budget = Budget(min(CPU_POOL, int(memory.free * CPU_SHARE)), CPU_ORIGIN)
     else:
         own = held_by_us(before, memory)
@@ -229,7 +259,7 @@ def _scratch(
     largest = BatchLimits(limits.max_tokens, limits.max_seqs, -(-limits.max_model_len // size))
     scratch: int = workspace(largest) + declared_scratch(order.scratch_hooks, largest)
     if device.type != "cuda":
-        return scratch + _activations(order.spec, limits)
+        return scratch + activations(order.spec, limits)
     kernels = [plugin for _, plugin in order.kernels]
     rehearse(kernels, loaded_with(blocks_needed(limits, size)), limits, size, device)
     peak = profile(loaded_with, limits, size, device, CudaProbe(device))
@@ -237,7 +267,7 @@ def _scratch(
     return scratch + peak + (SCRATCH_BYTES if order.tier_hooks.tiers else 0)
 
 
-def _activations(spec: ModelSpec, limits: Limits) -> int:
+def activations(spec: ModelSpec, limits: Limits) -> int:
     """A generous estimate of what one step holds beside weights and pool, in bytes."""
     per_token = 16 * spec.hidden_size + 4 * spec.num_heads * spec.head_dim
     return FLOAT32_BYTES * (limits.max_tokens * per_token + 3 * limits.max_seqs * spec.vocab_size)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from jackfield.core.engine.expert_reader import ExpertCounts, ExpertReader
 from jackfield.core.engine.runner import Runner, Ticket
 from jackfield.core.engine.steps import Late, StepPlan, StepResult
 from jackfield.core.executors.transfers import NoTransfers, Transfers
@@ -18,8 +19,10 @@ class SingleDevice:
         runner: Runner,
         device: torch.device,
         transfers: Transfers | NoTransfers | None = None,
+        experts: ExpertReader | None = None,
     ) -> None:
         self._runner = runner
+        self._experts = experts
         self._transfers: Transfers | NoTransfers = transfers or NoTransfers()
         self.default_overlap = 0 if device.type == "cpu" else 1
 
@@ -58,6 +61,11 @@ class SingleDevice:
         """Give those up that can be."""
         return self._transfers.cancel_transfers(numbers)
 
+    def expert_counts(self) -> ExpertCounts:
+        """Tokens that each expert got since the start; empty = there is none. For any thread."""
+        experts = self._experts
+        return {} if experts is None else experts.read()
+
     def release_cached(self) -> None:
         """Give memory that nobody uses back to the device. Called after a step had too little."""
         # Does nothing where no GPU was used.
@@ -68,4 +76,5 @@ class SingleDevice:
         self._transfers.close()
         self._transfers = NoTransfers()  # it holds the pool, too
         self._runner.close()
+        self._experts = None  # it holds a tensor of the model
         del self._runner

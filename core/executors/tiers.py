@@ -38,13 +38,16 @@ class OpenTiers(NamedTuple):
     transfers: Transfers | NoTransfers
 
 
-def open_tiers(hooks: TierHooks, copier: BlockCopier, rank: int, *, pinned: bool) -> OpenTiers:
+def open_tiers(
+    hooks: TierHooks, copier: BlockCopier, rank: int, *, pinned: bool, size: int = 1
+) -> OpenTiers:
     """Ask for the tiers, open their stores, start their threads. Called when the pool is there.
 
-    pinned: whether the host's memory should be, since a GPU copies from it: buffers, and the
-    memory of stores that it copies to and from directly.
+    size: number of ranks, each of which holds a part of every block. pinned: whether the host's
+    memory should be, since a GPU copies from it: buffers, and the memory of stores that it copies
+    to and from directly.
     """
-    specs = tier_specs(hooks.tiers, copier.block_bytes)
+    specs = tier_specs(hooks.tiers, copier.block_bytes * size)
     if not specs:
         return OpenTiers((), NoTransfers())
     stores = open_stores(specs, hooks.store, TierSpace(rank, copier.block_bytes, 0, pinned))

@@ -29,7 +29,13 @@ class Lane:
     """
 
     def __init__(
-        self, name: str, store: TierStore, ledger: Ledger, block_bytes: int, pinned: bool
+        self,
+        name: str,
+        store: TierStore,
+        ledger: Ledger,
+        block_bytes: int,
+        pinned: bool,
+        device: torch.device,
     ) -> None:
         self.name = name
         self.store = CheckedStore(store)
@@ -41,6 +47,7 @@ class Lane:
         self.num_rows = MOST_BLOCKS if self.is_direct else staged
         self._block_bytes = block_bytes
         self._pinned = pinned
+        self._device = device
         self._staging: Tensor | None = None
         self._jobs: SimpleQueue[tuple[int, Job] | None] = SimpleQueue()
         self.is_closing = False
@@ -108,6 +115,9 @@ class Lane:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        if self._device.type == "cuda" and self._device.index:
+            # Each thread begins with the first GPU, and would take memory of it.
+            torch.cuda.set_device(self._device)
         while (entry := self._jobs.get()) is not None:
             num_orders, job = entry
             if not self.is_closing:

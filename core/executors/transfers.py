@@ -63,7 +63,7 @@ class Transfers:
         self._copier = copier
         self._ledger = Ledger()
         self._lanes = {
-            name: Lane(name, store, self._ledger, copier.block_bytes, pinned)
+            name: Lane(name, store, self._ledger, copier.block_bytes, pinned, copier.device)
             for name, store in stores.items()
         }
         self._spills = Spills(self._lanes, self._ledger, copier.block_bytes)

@@ -30,6 +30,7 @@ PASTS = (0, 3000)
 """Of prompts of these lengths."""
 PROMPTS: Sequence[Sequence[Part]] = (
     *([(past, length)] for length in LENGTHS for past in PASTS),
+    [(900, 16)],
     [(0, 16)] * 64,
     [(0, 100)] * 16,
     [(0, 4096)],

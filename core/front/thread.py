@@ -89,7 +89,7 @@ class EngineThread:
     def health(self) -> Health:
         """Whether the thread still runs steps."""
         began = self._began
-        reason = self._death or ("the engine is closed" if self._closing else None)
+        reason = self._death or ("the engine is closed" if self._closing else self._engine.end)
         return Health(reason, 0.0, 0.0 if began is None else max(self._now() - began, 0.0))
 
     def _send(self, command: Command) -> None:
@@ -108,6 +108,8 @@ class EngineThread:
         try:
             while not self._closing:
                 self._turn()
+        except EngineStoppedError as error:
+            self._death = str(error)
         except Exception as error:
             log.exception("the engine died")
             self._death = f"the engine died: {type(error).__name__}: {error}"
@@ -130,6 +132,8 @@ class EngineThread:
         self._began = self._now()
         deltas = self._engine.step()
         self._began = None
+        if self._engine.end is not None:  # which is what every caller is told then
+            raise EngineStoppedError(self._engine.end)
         if deltas:
             self._listener.on_deltas(deltas)
 

@@ -39,6 +39,7 @@ class BlockCopier:
         )
         self._parts = _Parts([row.view(self._word) for row in rows])
         self.block_bytes = sum(sizes)
+        self.device = device
         self._road: _Road = _Straight() if device.type == "cpu" else _SideStream(device, self)
 
     def room(self, num_blocks: int, device: torch.device) -> Tensor:

@@ -24,3 +24,10 @@ def encoding_identity(specs: Sequence[KvSpec], scales: Mapping[int, KvScales]) -
             values = scale_K.detach().to("cpu", torch.float32).contiguous()
             digest.update(f"{layer} {values.numel()}\0".encode() + values.numpy().tobytes())
     return digest.digest()
+
+
+def joined_identity(identities: Sequence[bytes]) -> bytes:
+    """Of the ranks, each of which stores a part: that of the only one, or one of all of them."""
+    if len(identities) == 1:
+        return identities[0]
+    return hashlib.blake2b(b"".join(identities), digest_size=DIGEST_BYTES).digest()

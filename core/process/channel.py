@@ -3,6 +3,7 @@
 import select
 import socket
 import threading
+from contextlib import suppress
 from struct import Struct
 
 LENGTH = Struct("<I")
@@ -22,6 +23,10 @@ class Channel:
         self._outgoing = bytearray()
         self._lock = threading.Lock()
         self._sender: threading.Thread | None = None
+
+    def fileno(self) -> int:
+        """For a `poll` over several of them; readable = `receive` gives something, or raises."""
+        return self._socket.fileno()
 
     def send(self, message: bytes) -> None:
         """Hand the message over. What the system does not take at once, a thread finishes."""
@@ -82,6 +87,11 @@ class Channel:
     def is_broken(self, timeout: float) -> bool:
         """Whether the other process goes within that time. Any thread may ask."""
         return _poll(self._socket, HUNG_UP, timeout)
+
+    def cut(self) -> None:
+        """Both sides are told that the other has gone. `close` comes later."""
+        with suppress(OSError):  # it may have
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self, timeout: float) -> None:
         """Wait so long for what was sent to be taken, then close."""

@@ -51,11 +51,15 @@ class Service:
                 self._turn()
         except EOFError:
             return EngineStoppedError.exit_code
+        except EngineStoppedError as error:
+            self._channel.send(encode(Died(str(error))))
+            return EngineStoppedError.exit_code
         except Exception as error:
             log.exception("the engine died")
             reason = f"the engine died: {type(error).__name__}: {error}"
             self._channel.send(encode(Died(reason)))
             return EngineStoppedError.exit_code
+        self._watch.detach()
         self._engine.close()
         return 0
 
@@ -70,6 +74,8 @@ class Service:
             self._obey(decode_command(message))
         if self._engine.has_work and not self._is_done():
             deltas = self._engine.step()
+            if self._engine.end is not None:  # which is what every caller is told then
+                raise EngineStoppedError(self._engine.end)
             if deltas:
                 self._channel.send(encode_deltas(deltas))
         self._watch.end()

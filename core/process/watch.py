@@ -15,6 +15,7 @@ from jackfield.core.wire.messages import Died, Heartbeat
 
 PERIOD = 0.25
 GRACE = 2.0
+"""Seconds for those who should have noticed."""
 FAREWELL = 1.0
 
 
@@ -30,6 +31,8 @@ class Watch:
         self._began: float | None = None
         self._engine: Engine | None = None
         self._limit = 0.0
+        self._ended: float | None = None
+        self._is_closing = False
         threading.Thread(target=self._run, name="jackfield-watch", daemon=True).start()
 
     def attach(self, engine: Engine, limit: float) -> None:
@@ -37,6 +40,10 @@ class Watch:
         self._limit = limit
         self._arm()
         self._engine = engine
+
+    def detach(self) -> None:
+        """The engine is being closed."""
+        self._is_closing = True
 
     def begin(self) -> None:
         """A step begins."""
@@ -62,15 +69,28 @@ class Watch:
         began = self._began
         busy = 0.0 if began is None else time.monotonic() - began
         if busy > self._limit:
-            self._give_up()
+            self._give_up(engine)
+        self._bury(engine)
         self._channel.send(encode(Heartbeat(busy, take_snapshot(engine))))
 
-    def _give_up(self) -> None:
+    def _bury(self, engine: Engine) -> None:
+        """End with an engine that cannot go on. Its loop may do so first, or wait for ever."""
+        if engine.end is None or self._is_closing:
+            return
+        now = time.monotonic()
+        self._ended = self._ended or now
+        if now - self._ended > GRACE:
+            self._exit(engine.end)
+
+    def _give_up(self, engine: Engine) -> None:
         faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
         reason = (
             f"a step has not returned within engine.watchdog = {self._limit:g} seconds; where it "
             f"hangs is in the log"
         )
+        self._exit(engine.diagnose(self._limit) or reason)
+
+    def _exit(self, reason: str) -> None:
         self._channel.send(encode(Died(reason)))
         self._channel.close(FAREWELL)
         os._exit(EngineStoppedError.exit_code)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 DEFAULTS = SamplingParams()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What callers may give in place of the built-in types."""
     if isinstance(value, str):  # a subclass, such as an enumeration's; it is a sequence too
         return str.__str__(value)
@@ -36,7 +36,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no form in a message")
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain)
 _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _news: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
 
@@ -70,13 +70,14 @@ def encode_request(new: NewRequest, now: float) -> bytes:
         context["cache"] = tuple(new.context.cache)
         checked = msgspec.convert(list(context.values()), Context)
         banned = [list(ids) for ids in new.banned_sequences]
-        params = _params(new.params)
+        params = given_params(new.params)
         return encode(Add(new.id, list(new.prompt), params, checked, banned, new.keys))
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(f"the request cannot be sent to the engine: {error}") from error
 
 
-def _params(params: SamplingParams) -> dict[str, Any]:
+def given_params(params: SamplingParams) -> dict[str, Any]:
+    """The fields that are not the default, which make an equal object."""
     values = ((name, getattr(params, name)) for name in FIELDS)
     return {name: value for name, value in values if value != getattr(DEFAULTS, name)}
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from jackfield.core.inspection import (
+    HIDDEN,
     Resolved,
     config_schema,
     discover_all,
@@ -54,6 +55,8 @@ def _values(resolved: Resolved) -> tuple[dict[str, Any], dict[str, str]]:
     }
     origins = {**resolved.origins, **plugin_origins}
     values.update(of_plugins)
+    if values["parallel.token"]:
+        values["parallel.token"] = HIDDEN
     return values, {key: str(origins[key]) for key in values}
 
 

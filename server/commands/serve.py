@@ -77,9 +77,12 @@ def serve_command(
     """Answer clients of OpenAI's API over HTTP.
 
     The first SIGTERM or Ctrl-C stops listening and lets open answers end; a second one cuts them
-    off. The exit code is 0, or 1 if answers were cut off, or 6 if the engine died.
+    off. The exit code is 0, or 1 if answers were cut off, or 6 if the engine died. With a
+    --node-rank above 0 nothing listens here: the ranks of this node serve the first one.
     """
     resolved = _resolve(engine, server, served)
+    if resolved.config.parallel.node_rank:
+        raise typer.Exit(_follow(resolved))
     settings = _settings(resolved)
     bound = _bind(resolved.config.server.host, resolved.config.server.port)
     with bound:
@@ -182,6 +185,17 @@ def _backend(resolved: Resolved) -> "Backend":
     llm = RemoteLLM(config=resolved)
     print("\n".join(llm.summary.lines()), file=sys.stderr, flush=True)
     return llm
+
+
+def _follow(resolved: Resolved) -> int:
+    """The ranks of a node that is not the first, which alone serves."""
+    from jackfield.core.checkpoint.progress import RichProgress
+    from jackfield.core.process.rank_node import run_node
+
+    parallel = resolved.config.parallel
+    where = f"{parallel.master_address}:{parallel.master_port}"
+    print(f"node {parallel.node_rank} of {parallel.nodes} follows {where}", file=sys.stderr)
+    return run_node(resolved, RichProgress())
 
 
 def _spare_collector() -> None:

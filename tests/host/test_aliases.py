@@ -127,8 +127,8 @@ def test_an_alias_and_its_own_key_must_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("tensor_parallel_size", 2, "not available in this version"),
-        ("tensor_parallel_size", True, "not available in this version"),
+        ("pipeline_parallel_size", 2, "does not exist"),
+        ("pipeline_parallel_size", True, "does not exist"),
         ("trust_remote_code", True, "no code from a model is ever run"),
         ("enable_chunked_prefill", False, "leave it at True"),
         ("enforce_eager", 3, "True or False"),

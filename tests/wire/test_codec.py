@@ -78,6 +78,7 @@ SNAPSHOT = Snapshot(
         1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
         {"host": TierSnapshot(1, 2, 3, 4, 5, 6, True)},
     ),
+    {3: [1, 0, 1 << 40]},
 )  # fmt: skip
 PARAMS = st.builds(
     SamplingParams,
