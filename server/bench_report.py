@@ -8,6 +8,7 @@ from jackfield.server.table import table
 
 if TYPE_CHECKING:
     from jackfield.core.bench.device_figures import DeviceFigures
+    from jackfield.core.bench.expert_loads import ExpertLoad
     from jackfield.core.bench.kernels.case import OperationTime
     from jackfield.core.bench.kernels.measure import KernelTimes
     from jackfield.core.bench.planning import Planning
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from jackfield.server.load.result import LoadResult
 
 BAR, BARS = 40, 10
+LAYERS = 8
+"""With experts, that are shown."""
 
 
 def throughput_table(runs: "Sequence[WorkloadRun]") -> str:
@@ -83,7 +86,25 @@ def _steps(group: "Sequence[WorkloadRun]") -> list[str]:
         f"  up to {bound:>9,.2f} ms {'#' * -(-BAR * count // most):<{BAR}} {count / total:.1%}"
         for bound, count in rows
     ]
-    return ["", f"{group[0].workload}: {total:,} steps", *bars, *_on_device(group[0].on_device)]
+    return [
+        "", f"{group[0].workload}: {total:,} steps", *bars, *_on_device(group[0].on_device),
+        *_experts(group[-1].experts),
+    ]  # fmt: skip
+
+
+def _experts(loads: "Sequence[ExpertLoad]") -> list[str]:
+    """How evenly the tokens of the last run went to them: the layers that are least even."""
+    uneven = sorted(loads, key=lambda load: -load.busiest)[:LAYERS]
+    if not uneven:
+        return []
+    rows = [
+        [str(load.layer), str(load.experts), f"{load.tokens:,}", f"{load.busiest:.2f}",
+         f"{load.least:.2f}", str(load.idle)]
+        for load in uneven
+    ]  # fmt: skip
+    header = ("LAYER", "EXPERTS", "TOKENS", "BUSIEST", "LEAST", "IDLE")
+    title = f"experts: the {len(uneven)} of {len(loads)} layers that are least even; 1 = even"
+    return ["", title, table(header, rows)]
 
 
 def _coarse(rows: list[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -35,12 +35,22 @@ class ModelCost(NamedTuple):
     groups: tuple[LayerGroup, ...]
 
     @classmethod
-    def of(cls, spec: ModelSpec, *, tied: bool, itemsize: int, kv_bytes: float) -> "ModelCost":
-        """tied: the embedding is the output head. itemsize: bytes of a weight."""
+    def of(
+        cls,
+        spec: ModelSpec,
+        *,
+        tied: bool,
+        itemsize: int,
+        kv_bytes: float,
+        body_itemsize: float | None = None,
+    ) -> "ModelCost":
+        """tied: the embedding is the output head. itemsize: bytes of a weight. body_itemsize: of
+        one that is not the head's, where those are quantized."""
         head = spec.vocab_size * spec.hidden_size
         body = spec.num_parameters - (1 if tied else 2) * head
         pair_flops = 4 * spec.num_heads * spec.head_dim
-        return cls(body, head, (body + head) * itemsize, kv_bytes, pair_flops, spec.groups)
+        weight_bytes = int(body * (body_itemsize or itemsize)) + head * itemsize
+        return cls(body, head, weight_bytes, kv_bytes, pair_flops, spec.groups)
 
 
 def ideal_seconds(workload: Workload, cost: ModelCost, machine: Machine) -> float:

@@ -17,7 +17,7 @@ QWEN3: Mapping[str, Any] = {
     "head_dim": 128, "num_key_value_heads": 8, "bos_token_id": 151_643, "eos_token_id": 151_645,
     "use_sliding_window": False,
 }  # fmt: skip
-SHAPES: Mapping[str, Mapping[str, Any]] = {
+PLAIN: Mapping[str, Mapping[str, Any]] = {
     "qwen3-tiny": {
         **QWEN3, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
@@ -46,6 +46,29 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": False, "bos_token_id": 128_000, "eos_token_id": 128_001,
     },
 }  # fmt: skip
+CHANNEL: Mapping[str, Any] = {"num_bits": 8, "type": "int", "strategy": "channel"}
+QUANTIZED: Mapping[str, Mapping[str, Any]] = {
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+    "awq32": {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True},
+    "int8": {
+        "quant_method": "compressed-tensors", "format": "int-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": CHANNEL}},
+        "ignore": ["lm_head"],
+    },
+    "fp8": {"quant_method": "fp8"},
+    "fp8block": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+}  # fmt: skip
+"""By the end of a shape's name: the `quantization_config` that is added."""
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    **PLAIN,
+    **{
+        f"{name}-{end}": {**shape, "quantization_config": added}
+        for name, shape in PLAIN.items()
+        for end, added in QUANTIZED.items()
+    },
+}
+"""Also "qwen3-8b-awq", and so on."""
 
 
 def write_shape(name: str, folder: Path) -> Path:

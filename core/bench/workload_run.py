@@ -1,21 +1,24 @@
 """A workload on a loaded model: what it is compared with, and what each repetition gave."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from jackfield.core.api import SamplingParams
+from jackfield.core.api import QuantKind, SamplingParams
 from jackfield.core.assemble import Assembly
 from jackfield.core.bench.device_figures import NOT_MEASURED, DeviceFigures, measure_device
+from jackfield.core.bench.expert_loads import ExpertLoad, expert_loads
 from jackfield.core.bench.provenance import provenance
 from jackfield.core.bench.roofline import Machine, ModelCost, ideal_seconds
 from jackfield.core.bench.step_figures import StepCounter
 from jackfield.core.bench.streams import request_params
 from jackfield.core.bench.workloads import Workload
+from jackfield.core.checkpoint.quant_plan import read_quant_plan
 from jackfield.core.llm import LLM
 
 WARM_UP = 2
@@ -29,6 +32,7 @@ class WorkloadRun:
     roofline_share: the roofline's seconds of the seconds it took. wave_ms: mean time of a wave,
     for workloads that have waves. cached_prompt_tokens: that were there already. on_device: of a
     repetition of its own, the same for all runs. where: model, device, stack, revision, versions.
+    experts: of each layer that has some, how evenly tokens went to them.
     """
 
     workload: str
@@ -55,6 +59,7 @@ class WorkloadRun:
     temperature: float
     on_device: DeviceFigures
     where: dict[str, Any]
+    experts: Sequence[ExpertLoad] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, flat but for the histogram, the stack and the versions."""
@@ -64,6 +69,7 @@ class WorkloadRun:
         found["step_ms_histogram"] = [
             {"up_to_ms": bound, "steps": steps} for bound, steps in self.step_ms_histogram
         ]
+        found["experts"] = [load._asdict() for load in self.experts]
         return where | found
 
 
@@ -148,7 +154,9 @@ def _runs(
     subject.warm_up()
     for number in range(repeat):
         subject.llm.reset_prefix_cache()
-        yield run(subject, number)
+        before = subject.llm.expert_counts()
+        figures = run(subject, number)
+        yield {**figures, "experts": expert_loads(before, subject.llm.expert_counts())}
 
 
 def _cost(assembly: Assembly) -> ModelCost:
@@ -159,4 +167,15 @@ def _cost(assembly: Assembly) -> ModelCost:
         tied=bool(config.get("tie_word_embeddings", False)),
         itemsize=getattr(torch, summary.dtype).itemsize,
         kv_bytes=summary.kv_bytes / summary.kv_tokens / assembly.spec.num_layers,
+        body_itemsize=_quantized_itemsize(config),
     )
+
+
+def _quantized_itemsize(config: Mapping[str, Any]) -> float | None:
+    """Bytes of a weight with its share of a scale and a zero point; None = it is plain."""
+    plan = read_quant_plan(config)
+    if plan is None:
+        return None
+    scheme = plan.rules[0].scheme
+    beside = (2 if scheme.symmetric else 3) / ((scheme.group or inf) * scheme.rows)
+    return (0.5 if scheme.kind is QuantKind.INT4 else 1) + beside

@@ -243,7 +243,9 @@ class DeviceInputs:
             prompts=shape.prompts,
             shared=views.shared,
         )
-        inputs = ModelInputs(tensors.ids_T, tensors.positions_T, views.prompt_lens_T)
+        inputs = ModelInputs(
+            tensors.ids_T, tensors.positions_T, views.prompt_lens_T, tensors.slots_T
+        )
         rows = Rows(views.batch, views.seats_R, views.rows_R) if len(views.seats_R) else None
         return Batch(inputs, attention, rows)
 

@@ -46,6 +46,23 @@ class Ready:
         pass
 
 
+class Withheld:
+    """For a rank whose tokens nobody asks for, since another one has the same."""
+
+    def start(self, tokens_R: Tensor) -> Download:
+        return Nothing()
+
+
+class Nothing:
+    """Tokens that stay where they are. Steps run in order, so nobody writes over them too soon."""
+
+    def read(self) -> list[int]:
+        return []
+
+    def settle(self) -> None:
+        pass
+
+
 class Slot:
     """Locked memory for the tokens of one step."""
 

@@ -1,13 +1,15 @@
 """Binds the operation table: for each operation the first plugin of the stack that supports it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from jackfield.core.api import (
+    COLLECTIVES,
     OPERATIONS,
     OPTIONAL_OPERATIONS,
+    RANK_OPERATIONS,
     ConfigError,
     KernelPlugin,
     KvSpec,
@@ -19,6 +21,7 @@ from jackfield.core.api import (
 ATTENTION = "attention"
 WRITE = "qk_norm_rope_write"
 INPUTS = "step_inputs"
+SAMPLE, SAMPLE_PART = "sample", "sample_part"
 
 
 class Passed(NamedTuple):
@@ -48,7 +51,8 @@ def bind(
     device: torch.device,
     encoder: str = "",
 ) -> Table:
-    """Ask the plugins in the order of the stack. Raises `ConfigError` if nobody serves one.
+    """Ask the plugins in the order of the stack. Raises `ConfigError` if nobody serves one. Where
+    there are ranks, all of them bind at the same time.
 
     encoder: the cache plugin that chose how the groups are stored, for messages.
     """
@@ -57,23 +61,28 @@ def bind(
     owners: dict[str, str] = {}
     bound: dict[str, Any] = {}
     passed: list[Passed] = []
-    for operation in OPERATIONS:
+    unwanted = frozenset() if spec.ranks else RANK_OPERATIONS
+    for operation in (name for name in OPERATIONS if name not in unwanted):
         for name, offer in offered:
             if operation not in offer:
                 continue
             reasons = _reasons(operation, offer[operation], spec, groups, device)
             if operation == WRITE and name != owners[ATTENTION]:
                 reasons = [f"{owners[ATTENTION]!r} serves attention, and lays out what it writes"]
+            if operation == SAMPLE_PART and name != owners[SAMPLE]:
+                reasons = [f"{owners[SAMPLE]!r} serves sample, and its draws are its own"]
             if not reasons:
                 owners[operation], bound[operation] = name, offer[operation]
                 break
             passed.append(Passed(operation, name, tuple(reasons)))
         else:
-            if operation in OPTIONAL_OPERATIONS:
+            if operation in OPTIONAL_OPERATIONS or operation == SAMPLE_PART:
                 continue
             if operation == ATTENTION:
                 _refuse_encoding(offered, spec, groups, device, encoder)
             raise ConfigError(_nobody(operation, passed, [name for name, _ in kernels], foreign))
+    for operation in sorted(COLLECTIVES & bound.keys()):  # the same order on all ranks
+        bound[operation].join(spec.ranks, device)
     return Table(Operations(**bound), owners, passed, foreign)
 
 
@@ -88,11 +97,13 @@ def _foreign(
     }
 
 
-def uncapturable(table: Table, max_seqs: int, max_len: int) -> frozenset[str]:
+def uncapturable(
+    table: Table, max_seqs: int, max_len: int, unused: Collection[str] = ()
+) -> frozenset[str]:
     """The operations that cannot be part of a CUDA graph. A missing optional one is, if graphs
-    need it."""
+    need it. unused: those that the model never calls, which do not count."""
     found = set()
-    for name in table.owners:
+    for name in table.owners.keys() - set(unused):
         serves = getattr(table.operations, name)
         able = (
             serves.capturable(max_seqs, max_len) if name == ATTENTION else serves.capturable()

@@ -20,7 +20,7 @@ from jackfield.core.api import (
 from jackfield.core.engine.attend import StepAttention
 from jackfield.core.engine.batch import Batch, Columns, Rows, StepInputs
 from jackfield.core.engine.device_inputs import DeviceInputs
-from jackfield.core.engine.downloads import Download, downloads_for
+from jackfield.core.engine.downloads import Download, Downloads, downloads_for
 from jackfield.core.engine.graphs import (
     NO_SHORT_STEPS,
     DecodeGraphs,
@@ -30,6 +30,7 @@ from jackfield.core.engine.graphs import (
     padded_sizes,
 )
 from jackfield.core.engine.host_inputs import HostInputs
+from jackfield.core.engine.part_draw import PartDraw
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.prompt_scores import Piece, PromptScores, read
 from jackfield.core.engine.sampling import EDITED, Drawn, Sampler
@@ -85,13 +86,16 @@ class Runner:
         block_size: int,
         device: torch.device,
         copier: BlockCopier | None = None,
+        downloads: Downloads | None = None,
     ) -> None:
+        """copier: None = of its own. downloads: None = those that suit the device."""
         self._loaded = loaded
         self._device = device
         self._tables = SeatTables(limits, block_size)
         self._sampler = Sampler(loaded.operations, loaded.vocab_size, device)
+        self._parts = PartDraw.of(loaded.model, loaded.operations)
         self._prompt_scores = PromptScores(loaded.model.logits, device)
-        self._downloads = downloads_for(limits.max_seqs, device)
+        self._downloads = downloads or downloads_for(limits.max_seqs, device)
         self._group_of = {
             layer: index for index, group in enumerate(loaded.groups) for layer in group.layers
         }
@@ -151,10 +155,15 @@ class Runner:
         return ticket
 
     def _eager(self, plan: StepPlan, batch: Batch) -> Ticket:
-        hidden_TD = self._hidden(batch)
-        logits_RV = self._logits(hidden_TD, batch.rows)
+        hidden_TD, rows = self._hidden(batch), batch.rows
         slices = [part for part in plan.slices if part.samples]
-        ticket = Ticket(plan, slices, batch.rows, logits_RV)
+        ticket = Ticket(plan, slices, None, None)
+        plain = self._sampler.is_plain([part.seat for part in slices])
+        tokens_R = self._part_tokens(hidden_TD, rows) if plain else None
+        if rows is None or tokens_R is None:
+            ticket.rows, ticket.logits_RV = rows, self._logits(hidden_TD, rows)
+        else:
+            self._keep(ticket, Drawn(tokens_R), rows)
         if any(part.scores for part in plan.slices):
             ticket.pieces = self._score_prompts(plan, hidden_TD)
         return ticket
@@ -170,6 +179,7 @@ class Runner:
             batch = batch._replace(attention=batch.attention._replace(shared=None))
         hidden_TD = self._hidden(batch)
         self._score_prompts(plan, hidden_TD)
+        self._part_tokens(hidden_TD, batch.rows)
         logits_RV = self._logits(hidden_TD, batch.rows)
         if batch.rows is not None and logits_RV is not None:
             self._sampler.draw(logits_RV, batch.rows.batch)
@@ -199,18 +209,26 @@ class Runner:
     def _logits(self, hidden_TD: Tensor, rows: Rows | None) -> Tensor | None:
         if rows is None:
             return None
-        if rows.tokens_R is None:
-            return self._loaded.model.logits(hidden_TD)
-        return self._loaded.model.logits(hidden_TD.index_select(0, rows.tokens_R))
+        return self._loaded.model.logits(_of_rows(hidden_TD, rows))
+
+    def _part_tokens(self, hidden_TD: Tensor, rows: Rows | None) -> Tensor | None:
+        """Of rows that nobody edits; None where they cannot be drawn from parts of logits."""
+        if rows is None or self._parts is None or not self._parts.draws(rows.batch):
+            return None
+        return self._parts(_of_rows(hidden_TD, rows), rows.batch)
 
     def _compute(self, batch: Batch, samples: bool) -> Outputs:
         """What a graph captures."""
-        logits_RV = self._logits(self._hidden(batch), batch.rows)
-        assert batch.rows is not None and logits_RV is not None, "decodes always sample"
-        if not samples:
-            return Outputs(logits_RV, None)
-        tokens_R = self._sampler.draw(logits_RV, batch.rows.batch)
-        self._inputs.feed(tokens_R, batch.rows)
+        hidden_TD, rows = self._hidden(batch), batch.rows
+        assert rows is not None, "decodes always sample"
+        tokens_R = self._part_tokens(hidden_TD, rows) if samples else None
+        if tokens_R is None:
+            logits_RV = self._logits(hidden_TD, rows)
+            assert logits_RV is not None
+            if not samples:
+                return Outputs(logits_RV, None)
+            tokens_R = self._sampler.draw(logits_RV, rows.batch)
+        self._inputs.feed(tokens_R, rows)
         return Outputs(None, tokens_R)
 
     def _score_prompts(self, plan: StepPlan, hidden_TD: Tensor) -> list[Piece]:
@@ -229,13 +247,18 @@ class Runner:
         if ticket.drawn is not None or logits_RV is None or rows is None:
             return
         if not late and self._sampler.is_plain([part.seat for part in ticket.slices]):
-            ticket.drawn = Drawn(self._sampler.draw(logits_RV, rows.batch))
+            drawn = Drawn(self._sampler.draw(logits_RV, rows.batch))
         else:
-            ticket.drawn = self._sampler.edit_and_draw(
+            drawn = self._sampler.edit_and_draw(
                 logits_RV, rows.batch, ticket.slices, self._sampled(ticket.slices), late
             )
-        self._inputs.feed(ticket.drawn.tokens_R, rows)
-        ticket.download = self._downloads.start(ticket.drawn.tokens_R)
+        self._keep(ticket, drawn, rows)
+
+    def _keep(self, ticket: Ticket, drawn: Drawn, rows: Rows) -> None:
+        """These tokens are the seats' last, and go to the host."""
+        ticket.drawn = drawn
+        self._inputs.feed(drawn.tokens_R, rows)
+        ticket.download = self._downloads.start(drawn.tokens_R)
 
     def _sampled(self, slices: Sequence[Slice]) -> list[int]:
         """How many tokens each sequence has drawn before."""
@@ -252,6 +275,10 @@ class Runner:
         tokens = [-1 - token if token < 0 else token for token in found]
         failures = _failures(ticket.slices, found, ticket.drawn)
         return StepResult(tokens, counts, _scores(ticket.drawn), prompt_scores, failures)
+
+
+def _of_rows(hidden_TD: Tensor, rows: Rows) -> Tensor:
+    return hidden_TD if rows.tokens_R is None else hidden_TD.index_select(0, rows.tokens_R)
 
 
 def _first(rows: Rows, count: int) -> Rows:

@@ -26,7 +26,7 @@ class Snapshot(NamedTuple):
     finished: reason -> answers. rejections, displacements, policy_stalls, faults: plugin -> how
     often. decisions: action -> plugin -> how often. class_overflows: requests that were put into
     a common class. planning, step: times. distributions: see `Distributions`. free_blocks: that can
-    be had, cached ones included.
+    be had, cached ones included. experts: layer -> tokens that each of its experts got.
     """
 
     running: int
@@ -57,6 +57,7 @@ class Snapshot(NamedTuple):
     step: Quantiles
     distributions: dict[str, HistogramCounts]
     cache: CacheSnapshot
+    experts: dict[int, list[int]]
 
 
 def take_snapshot(engine: Engine) -> Snapshot:
@@ -91,6 +92,7 @@ def take_snapshot(engine: Engine) -> Snapshot:
         step=_quantiles(metrics.step_times),
         distributions=metrics.distributions.counts(),
         cache=take_cache_snapshot(engine.lifecycle.planner.cache),
+        experts={layer: list(counts) for layer, counts in engine.expert_counts().items()},
     )
 
 

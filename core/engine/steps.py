@@ -1,6 +1,6 @@
 """What passes between the engine and its executor: one plan and one result per step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -101,6 +101,11 @@ class StepResult:
 
 Late = Mapping[int, Sequence[int]]
 """Handle -> ids that must not be sampled, known only after the step before was collected."""
+
+
+ReadExperts = Callable[[], Mapping[int, Sequence[int]]]
+"""The method `expert_counts` that an executor may have: layer -> tokens that each of its experts
+got since the start. May be called from any thread."""
 
 
 class Executor(Protocol):

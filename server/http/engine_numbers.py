@@ -103,6 +103,18 @@ class EngineNumbers(Collector):
         yield make.counters("decisions", "What was decided, by whom.", labels, decisions)
         yield make.counters("policy_stalls", "Plans left empty.", plugin, by(now.policy_stalls))
         yield make.counters("plugin_faults", "Faults of plugins.", plugin, by(now.faults))
+        if now.experts:
+            yield self._experts(now)
+
+    def _experts(self, now: "Snapshot") -> Metric:
+        tokens: Values = {
+            (str(layer), str(expert)): count
+            for layer, counts in now.experts.items()
+            for expert, count in enumerate(counts)
+        }
+        labels = ("layer", "expert")
+        meaning = "Tokens that each expert of each layer got."
+        return self._families.counters("expert_tokens", meaning, labels, tokens)
 
 
 def kv_usage(now: "Snapshot") -> float:

@@ -24,6 +24,7 @@ from jackfield.core.bench.roofline import (
 )
 from jackfield.core.bench.shapes import SHAPES, write_shape
 from jackfield.core.bench.throughput import run_throughput
+from jackfield.core.bench.workload_run import _quantized_itemsize
 from jackfield.core.bench.workloads import Fixed, make_workload
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.host.sources import load_config
@@ -46,7 +47,7 @@ FIELDS = {
     "requests", "prompt_tokens", "cached_prompt_tokens", "output_tokens", "seconds",
     "output_tokens_per_second", "total_tokens_per_second", "wave_ms", "steps", "preemptions",
     "planning_us_p50", "planning_us_p99", "step_ms_p50", "step_ms_p99", "roofline_share",
-    "roofline_seconds", "bandwidth", "flops", "temperature", "step_ms_histogram",
+    "roofline_seconds", "bandwidth", "flops", "temperature", "step_ms_histogram", "experts",
     *DeviceFigures._fields,
 }  # fmt: skip
 
@@ -100,6 +101,16 @@ def cost_of(shape: str) -> ModelCost:
 )
 def test_weights_that_a_step_reads(shape: str, gigabytes: float) -> None:
     assert cost_of(shape).weight_bytes / 1e9 == pytest.approx(gigabytes, rel=1e-3)
+
+
+def test_quantized_weights_count_as_they_are_held() -> None:
+    config = SHAPES["qwen3-8b-awq"]
+    spec = load_model_class(config["architectures"][0]).cls.describe(config)
+    itemsize = _quantized_itemsize(config)
+    assert itemsize == 0.5 + 3 / 128
+    cost = ModelCost.of(spec, tied=False, itemsize=2, kv_bytes=1.0, body_itemsize=itemsize)
+    assert cost.weight_bytes == int(cost.body * itemsize) + 2 * cost.head
+    assert _quantized_itemsize(SHAPES["qwen3-8b"]) is None
 
 
 @pytest.mark.parametrize(
