@@ -42,10 +42,12 @@ class CacheStack(NamedTuple):
     guards: list[Guard]
 
 
-def cache_stack(config: Config, stack: Stack, loaded: Room, model_id: str) -> CacheStack:
+def cache_stack(
+    config: Config, stack: Stack, loaded: Room, model_id: str, alike_prompts: int | None = None
+) -> CacheStack:
     """The plugins behind their guards, and the numbers of the section `cache`.
 
-    model_id: what tells this model from others.
+    model_id: what tells this model from others. alike_prompts: see `ModelSpec`.
     """
     guards: dict[str, Guard] = {}
 
@@ -54,7 +56,7 @@ def cache_stack(config: Config, stack: Stack, loaded: Room, model_id: str) -> Ca
         return guards.setdefault(name, Guard(name, engine.fault_limit, engine.hook_budget))
 
     policies = _policies(config, stack, loaded, guard)
-    settings = _settings(config, loaded, model_id)
+    settings = _settings(config, loaded, model_id)._replace(alike_prompts=alike_prompts)
     return CacheStack(policies, settings, list(guards.values()))
 
 

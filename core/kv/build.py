@@ -37,8 +37,8 @@ class CachePolicies(NamedTuple):
 
 
 class CacheSettings(NamedTuple):
-    """Numbers that fix a cache; see the section `cache`. parts: see `Namespaces`. block_bytes: of
-    one block over all layers."""
+    """Numbers that fix a cache; see the section `cache`. parts, alike_prompts: see `Namespaces`.
+    block_bytes: of one block over all layers."""
 
     block_bytes: int = 1
     parts: Mapping[str, bytes] = {}
@@ -48,6 +48,7 @@ class CacheSettings(NamedTuple):
     loading_share: float = 0.25
     transfer_budget: int = 64 * 2**20
     transfer_timeout: float = 10.0
+    alike_prompts: int | None = None
 
 
 class Memory(NamedTuple):
@@ -78,6 +79,7 @@ def build_cache(
         policies.salts,
         isolates=settings.isolates,
         shared_tokens=settings.shared_prefix_tokens,
+        alike_prompts=settings.alike_prompts,
     )
     most_pinned = int(settings.pinned_share * pool.num_blocks)
     retention = Retention(policies.retains)

@@ -16,6 +16,7 @@ class Namespaces:
 
     parts: of every block of this engine: how it is encoded, whose model it is. shared_tokens: at
     the start of each prompt, common to all tenants, if the request does not say otherwise.
+    alike_prompts: see `ModelSpec`.
     """
 
     def __init__(
@@ -26,16 +27,18 @@ class Namespaces:
         *,
         isolates: bool = True,
         shared_tokens: int = 0,
+        alike_prompts: int | None = None,
     ) -> None:
         self._parts = dict(parts)
         self._block_size = block_size
         self._salts = list(salts)
         self._isolates = isolates
         self._shared_tokens = shared_tokens
+        self._alike_prompts = alike_prompts
 
     def of(self, request: RequestView) -> tuple[tuple[int, bytes], ...]:
         """(end, space): up to which block, and what space it is. Asked once per request."""
-        common = self._parts | self._salted(request)
+        common = self._parts | self._salted(request) | self._length(request)
         own = dict(common)
         hints = request.context.cache
         if self._isolates:
@@ -53,6 +56,11 @@ class Namespaces:
         """The space of a request that shares with nobody."""
         handle = str(request.handle).encode()
         return ((ENDLESS, space_of({**self._parts, "request": handle})),)
+
+    def _length(self, request: RequestView) -> dict[str, bytes]:
+        """What keeps prompts of other lengths away, where keys depend on them."""
+        length, alike = request.num_prompt_tokens, self._alike_prompts
+        return {} if alike is None or length <= alike else {"prompt": str(length).encode()}
 
     def _salted(self, request: RequestView) -> dict[str, bytes]:
         found = {}

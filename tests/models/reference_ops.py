@@ -10,8 +10,9 @@ from torch.nn.functional import linear, silu
 
 from jackfield.core.api.errors import CheckpointError
 from jackfield.core.api.kernel import Operations, Projected
+from jackfield.core.api.latent import LatentProjected
 from jackfield.core.api.model import Model, ModelInputs, ModelSpec, Shard, Split
-from jackfield.core.engine.attend import rotated
+from jackfield.core.engine.attend import latent_rotated, rotated
 
 
 class PlainLinear:
@@ -76,6 +77,10 @@ class GrowingCache:
     def projected(self, layer: int, projected: Projected) -> Tensor:
         return self(layer, *rotated(operations(), projected))
 
+    def latent(self, layer: int, projected: LatentProjected) -> Tensor:
+        q_TNQ, stored_T1H = latent_rotated(operations(), projected)
+        return self(layer, q_TNQ, *projected.heads.expanded(stored_T1H[:, 0]))
+
     def _visible(self, layer: int, queries: int, total: int) -> Tensor:
         distance = torch.arange(total - queries, total)[:, None] - torch.arange(total)
         window = self._windows[layer]
@@ -90,7 +95,13 @@ class DictWeights:
         self._tensors = dict(tensors)
         self._shard = shard or Shard()
 
-    def take(self, name: str, shape: tuple[int, ...], split: Split = Split.NONE) -> Tensor:
+    def take(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        split: Split = Split.NONE,
+        part: range | None = None,
+    ) -> Tensor:
         if name not in self._tensors:
             raise CheckpointError(f"no tensor {name}")
         self.left.pop(name, None)
@@ -98,6 +109,8 @@ class DictWeights:
         assert tuple(tensor.shape) == shape, name
         if split is Split.NONE:
             return tensor.clone()
+        if part is not None:
+            return tensor.narrow(split.value, part.start, len(part)).clone()
         return tensor.chunk(self._shard.size, dim=split.value)[self._shard.rank].clone()
 
     def take_exact(self, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -11,6 +11,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
+from jackfield.core.api import LatentSizes
 from jackfield.core.api.errors import ModelError
 from jackfield.core.api.kernel import Operations
 from jackfield.core.api.model import Shard
@@ -155,7 +156,8 @@ def test_described_sizes_equal_the_reference(case: Any) -> None:
     biases = [b for name, b in expected.named_buffers() if name.endswith("correction_bias")]
     assert spec.num_parameters == expected.num_parameters() + sum(map(len, biases))
     assert spec.softmax_scale == expected.model.layers[0].self_attn.scaling
-    assert (spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.value_dim) == (4, 1, 24, 16)
+    assert (spec.num_heads, spec.num_kv_heads, spec.head_dim) == (4, 1, 24)
+    assert spec.latent == LatentSizes(rank=16, rotated=8, plain=16, value=12)
 
 
 def test_the_first_model_is_llama_with_these_experts(tmp_path: Path, reference: ModuleType) -> None:

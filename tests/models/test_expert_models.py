@@ -72,7 +72,13 @@ class PlainExperts:
     """Token by token."""
 
     def __call__(
-        self, x_TD: Tensor, ids_TK: Tensor, weights_TK: Tensor, gate_up: Tensor, down: Tensor
+        self,
+        x_TD: Tensor,
+        ids_TK: Tensor,
+        weights_TK: Tensor,
+        gate_up: Tensor,
+        down: Tensor,
+        counts_E: Tensor,
     ) -> Tensor:
         out_TD = torch.zeros_like(x_TD)
         for token, ids in enumerate(ids_TK.tolist()):

@@ -40,6 +40,14 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LONG = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+"""As the documentation of Qwen2.5 has it added by hand; max_position_embeddings stays as it was."""
+DEEPSEEK = {
+    "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": None,
+    "pretraining_tp": 1, "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu",
+    "bos_token_id": 498, "eos_token_id": 499, "use_cache": True,
+}  # fmt: skip
+"""The keys of deepseek-llm."""
 SLIDING = {"use_sliding_window": True, "sliding_window": 8}
 TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
 CASES = {
@@ -52,12 +60,17 @@ CASES = {
     "llama linear": ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama llama3": ("llama", {"rope_scaling": LLAMA3, "rope_theta": 500000}),
     "llama parameters": ("llama", {"rope_parameters": {**LLAMA3, "rope_theta": 1e5}}),
+    "llama deepseek 7b": ("llama", DEEPSEEK),
+    "llama deepseek 67b": ("llama", {**DEEPSEEK, "num_key_value_heads": 1}),
     "llama ignores window": ("llama", {"sliding_window": 8}),
     "mistral window": ("mistral", {"sliding_window": 8}),
     "mistral no window": ("mistral", {"sliding_window": None}),
     "qwen2": ("qwen2", {}),
     "qwen2 tied": ("qwen2", {"tie_word_embeddings": True}),
     "qwen2 yarn": ("qwen2", {"rope_scaling": YARN}),
+    "qwen2 long": ("qwen2", {"rope_scaling": LONG, "max_position_embeddings": 32}),
+    "qwen2 long factor": ("qwen2", {"rope_scaling": {**LONG, "attention_factor": 1.3}}),
+    "qwen2 long mscale": ("qwen2", {"rope_scaling": {**LONG, "mscale": 1, "mscale_all_dim": 0.5}}),
     "qwen2 window off": ("qwen2", {"use_sliding_window": False, "sliding_window": 8}),
     "qwen2 window all": ("qwen2", {**SLIDING, "max_window_layers": 0}),
     "qwen2 window upper": ("qwen2", {**SLIDING, "max_window_layers": 1}),

@@ -1,4 +1,4 @@
-"""On a GPU: models with experts in CUDA graphs, by every way of the torch kernels."""
+"""On a GPU: models with experts in CUDA graphs, by every way of the kernels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,3 +71,24 @@ def test_half_types_choose_tokens_that_are_about_the_best(made: Made, dtype: str
         scores = logits.float().log_softmax(-1)
         lost.append(scores.amax(-1) - scores.gather(1, torch.tensor(tokens)[:, None]).squeeze(1))
     assert float(torch.cat(lost).mean()) < GAP
+
+
+@pytest.mark.parametrize("stack", [["triton", "torch"], ["torch"]])
+@pytest.mark.parametrize("graphs", [True, False])
+def test_tokens_of_experts_are_counted_without_padding(
+    made: Made, stack: list[str], graphs: bool
+) -> None:
+    folder, _, _ = made
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
+    settings = {
+        "kernel.stack": stack, "engine.overlap": 0, "engine.graphs": graphs, "cache.num_blocks": 400
+    }  # fmt: skip
+    with LLM(
+        str(folder), skip_tokenizer_init=True, max_num_seqs=16, max_model_len=1024, dtype="float32",
+        device="cuda", **settings,
+    ) as llm:  # fmt: skip
+        assert not any(map(any, llm.expert_counts().values())), "what runs at start is forgotten"
+        llm.generate(prompts(), params, use_tqdm=False)
+        positions = sum(len(prompt) + TOKENS - 1 for prompt in prompts())
+        found = llm.expert_counts()
+    assert found and {sum(counts) for counts in found.values()} == {2 * positions}

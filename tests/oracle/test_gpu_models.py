@@ -38,9 +38,22 @@ def stack(*names: str) -> dict[str, Any]:
     return {"kernel.stack": list(names)}
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama"])
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": None, "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 32, "v_head_dim": 16, "moe_intermediate_size": 32, "n_routed_experts": 8,
+    "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "n_group": 4,
+    "topk_group": 2,
+}  # fmt: skip
+"""Of sizes that the kernels serve."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3": {}, "qwen2": {}, "llama": {}, "deepseek_v2": LATENT,
+    "deepseek_v3": {**LATENT, "q_lora_rank": 24},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SHAPES)
 def folder(request: pytest.FixtureRequest, make_model: MakeModel) -> Path:
-    return make_model(request.param)[0]
+    return make_model(request.param, **SHAPES[request.param])[0]
 
 
 @pytest.mark.parametrize("num_blocks", [ROOMY, TIGHT])
@@ -53,12 +66,12 @@ def test_greedy_tokens_in_float32(folder: Path, overlap: int, num_blocks: int) -
     assert [output.token_ids for output in found] == [output.token_ids for output in wanted]
 
 
-@pytest.mark.parametrize("model_type", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("model_type", SHAPES)
 def test_bfloat16_answers_part_only_where_two_tokens_are_about_equal(
     make_model: MakeModel, model_type: str
 ) -> None:
     # Of logits beyond 8, which larger weights make, neighbours in bfloat16 are 0.06 apart.
-    folder, _ = make_model(model_type, initializer_range=0.1)
+    folder, _ = make_model(model_type, **SHAPES[model_type], initializer_range=0.1)
     params = SamplingParams(
         temperature=0, max_tokens=40, ignore_eos=True, detokenize=False, logprobs=2
     )
@@ -154,3 +167,29 @@ def test_logits_of_a_model_of_real_size_are_those_of_transformers(make_model: Ma
     assert ours < 1.3 * theirs + 1e-3
     assert float((found.argmax(-1) == exact.argmax(-1)).float().mean()) > 0.9
     llm.close()
+
+
+def test_latent_prompts_of_all_forms_give_the_same(make_model: MakeModel) -> None:
+    """Whole, in chunks, and a few tokens after a long cached past, beside decodes."""
+    folder, _ = make_model("deepseek_v2", **LATENT, max_position_embeddings=4096)
+    random = Random(7)
+    common = [random.randrange(498) for _ in range(2000)]
+    requests = [
+        {"prompt_token_ids": common[: 2000 - 16 * i] + [random.randrange(498) for _ in range(i)]}
+        for i in range(1, 9)
+    ]
+    params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, detokenize=False)
+
+    def run(tokens: int, **settings: Any) -> Sequence[Any]:
+        llm = LLM(
+            str(folder), skip_tokenizer_init=True, max_num_seqs=8, dtype="float32", device="cuda",
+            max_num_batched_tokens=tokens, **{"cache.num_blocks": 2000, **settings},
+        )  # fmt: skip
+        llm.generate(requests[:1], params, use_tqdm=False)
+        found = llm.generate(requests, params, use_tqdm=False)
+        llm.close()
+        return [output.token_ids for request in found for output in request.outputs]
+
+    wanted = run(4096, **stack("torch"), **{"cache.stack": ["paged"]})
+    for tokens in (4096, 300):
+        assert run(tokens, **stack("triton", "torch")) == wanted

@@ -1,15 +1,16 @@
 """Words of random bits in every format, read entry by entry as the formats are documented."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from jackfield.core.api.errors import CheckpointError
 from jackfield.core.api.model import Shard, Split
-from jackfield.core.api.quant import QuantWeight
+from jackfield.core.api.quant import QuantKind, QuantWeight
+from jackfield.core.checkpoint.quant_part import quant_part
 
 OUTPUTS, INPUTS, GROUP = 16, 24, 8
 GROUPS = INPUTS // GROUP
@@ -138,9 +139,43 @@ def test_parts_of_ranks(read: Read, split: Split) -> None:
     assert parts[0].values.untyped_storage().nbytes() == OUTPUTS * INPUTS // 2 // ranks
 
 
-def test_a_part_that_cuts_a_group_is_refused(read: Read) -> None:
-    with pytest.raises(CheckpointError, match=r"'one.weight'.*among 2 ranks.*groups of 8 inputs"):
-        read(awq_tensors(), SHAPE, AWQ, Shard(0, 2), Split.COLUMNS)
+@pytest.mark.parametrize(
+    ("block", "split", "edges"),
+    [
+        ([8, 32], Split.COLUMNS, [0, 16, 48, 64]),
+        ([8, 48], Split.COLUMNS, [0, 16, 64]),
+        ([6, 32], Split.ROWS, [0, 6, 10, 20]),
+        ([20, 32], Split.ROWS, [0, 5, 20]),
+        ([5, 64], Split.COLUMNS, [0, 2, 64]),
+    ],
+    ids=["groups in halves", "a last group that is short", "whole blocks and halves",
+         "one block", "one group"],
+)  # fmt: skip
+def test_parts_that_cut_blocks(block: list[int], split: Split, edges: list[int]) -> None:
+    (rows, group), kind = block, QuantKind.INT4
+    values = torch.randint(0, 256, (20, 32), dtype=torch.uint8)
+    table_RG = torch.rand(-(-20 // rows), -(-64 // group))
+    zeros_RG = torch.randint(0, 16, table_RG.shape, dtype=torch.uint8)
+    weight = QuantWeight(kind, values, table_RG, zeros_RG, group, rows, (20, 64))
+    shard, whole = Shard(0, len(edges) - 1), weight.dequantized(torch.float32)
+    for begin, end in pairwise(edges):
+        part = quant_part("one", weight, split, shard, range(begin, end))
+        assert part is not None
+        wanted = whole[begin:end] if split is Split.ROWS else whole[:, begin:end]
+        assert torch.equal(part.dequantized(torch.float32), wanted)
+        assert part.shape == wanted.shape
+
+
+@pytest.mark.parametrize(("ordered", "part"), [(False, range(8)), (False, range(17)), (True, None)])
+def test_parts_that_cannot_be_held_as_they_are_stored(ordered: bool, part: range | None) -> None:
+    """Scales of few inputs, a cut byte, inputs that are not in order."""
+    values = torch.randint(0, 256, (20, 32), dtype=torch.uint8)
+    order_I = torch.randperm(64) if ordered else None
+    table_RG = torch.rand(20, 2)
+    weight = QuantWeight(QuantKind.INT4, values, table_RG, None, 32, 1, (20, 64), order_I)
+    assert quant_part("one", weight, Split.COLUMNS, Shard(0, 2), part) is None
+    rows = quant_part("one", weight, Split.ROWS, Shard(1, 2))
+    assert rows is not None and rows.order_I is order_I and torch.equal(rows.values, values[10:])
 
 
 def test_fp8_of_one_scale_has_it_for_each_output(read: Read) -> None:

@@ -157,7 +157,7 @@ BAD = [
     (["--max-model-len=0"], 2, "model.max_model_len is 0"),
     (["--dtype=int8"], 2, "model.dtype is 'int8'"),
     (["--gpu-memory-utilization=2"], 2, "cache.memory_fraction is 2.0"),
-    (["--tensor-parallel-size=2"], 2, "tensor_parallel_size is 2"),
+    (["--pipeline-parallel-size=2"], 2, "pipeline_parallel_size is 2"),
     (["--set=engine.ovrlap=1"], 2, "unknown key engine.ovrlap"),
     (["--set=max_num_seqs=3", "--max-num-seqs=4"], 2, "--max-num-seqs and --set max_num_seqs"),
     (["--config=/no/such.toml"], 2, "/no/such.toml"),
