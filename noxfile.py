@@ -61,7 +61,7 @@ def tests(session: nox.Session) -> None:
     """The whole suite, but for what needs a GPU and what other sessions run."""
     elsewhere = ("stacks", "meta/test_wheel.py", "soak", "clients", "differential")
     skipped = [f"--ignore=tests/{name}" for name in elsewhere]
-    arguments = session.posargs or ["-m", "not gpu", "-n", "2", *skipped]
+    arguments = session.posargs or ["-m", "not gpu and not long", "-n", "2", *skipped]
     run_pytest(session, *arguments)
 
 
@@ -101,7 +101,15 @@ def downstream(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """A thousand clients that go, and forty deaths under load. Takes minutes."""
-    run_pytest(session, "-m", "not gpu", "tests/soak", *session.posargs)
+    skipped = "--ignore=tests/soak/test_rank_deaths.py"
+    run_pytest(session, "-m", "not gpu", "tests/soak", skipped, *session.posargs)
+
+
+@nox.session(name="parallel-soak")
+def parallel_soak(session: nox.Session) -> None:
+    """Ranks on several nodes; and twenty deaths of each process, under load and at the start."""
+    run_pytest(session, "-m", "long", "tests/parallel")
+    run_pytest(session, "-m", "not gpu", "tests/soak/test_rank_deaths.py", *session.posargs)
 
 
 @nox.session(name="gpu-soak")

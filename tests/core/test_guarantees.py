@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackfield.core.api import (
@@ -38,6 +38,12 @@ OVERLAPS = [0, 1, 2]
 every_scheduler = pytest.mark.parametrize("name", sorted(SCHEDULERS))
 every_overlap = pytest.mark.parametrize("overlap", OVERLAPS)
 Factory = Callable[[PolicyContext], list[Any]]
+
+
+def lives() -> int:
+    """Of each kind: 10, and 300 with the deep profile."""
+    assert settings.default is not None
+    return settings.default.max_examples // 10
 
 
 def policies(name: str) -> Any:
@@ -97,12 +103,12 @@ def chaos_at_the_door(context: PolicyContext) -> Mapping[str, Any]:
 
 @every_scheduler
 def test_installed_schedulers_keep_their_contract(name: str) -> None:
-    check_scheduler(SCHEDULERS[name].load(), examples=15)
+    check_scheduler(SCHEDULERS[name].load(), examples=lives())
 
 
 @pytest.mark.parametrize("name", sorted(CACHES))
 def test_installed_caches_keep_their_contract(name: str) -> None:
-    check_cache(CACHES[name].load())
+    check_cache(CACHES[name].load(), examples=lives())
 
 
 @every_overlap
