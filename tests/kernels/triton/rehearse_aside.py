@@ -66,6 +66,8 @@ from jackfield.core.executors.warm_up import rehearse, run_steps, warm_up_steps 
 from jackfield.core.testing.tiny_model import write_tiny_model  # noqa: E402
 from jackfield.plugins.kernels.triton import dense_prefill  # noqa: E402
 from jackfield.plugins.kernels.triton.compiling import Wanted  # noqa: E402
+from jackfield.plugins.kernels.triton.configs import Configs  # noqa: E402
+from jackfield.plugins.kernels.triton.latent_dense import LatentDense  # noqa: E402
 from jackfield.plugins.kernels.triton.noting import Notes, noted  # noqa: E402
 
 MODEL = {
@@ -111,12 +113,21 @@ class Rehearsed(KernelPlugin):
 
 def attend(q_NSH: Tensor, k_KLH: Tensor, v_KLH: Tensor, causal: bool, scale: float) -> Any:
     """The library that computes the dense route on a GPU: results lie by token, then by head."""
-    heads, rows, head = q_NSH.shape
-    return q_NSH.new_empty(rows, heads, head).transpose(0, 1), torch.empty(heads, rows)
+    heads, rows, _ = q_NSH.shape
+    out_SNH = q_NSH.new_empty(rows, heads, v_KLH.shape[2])
+    return out_SNH.transpose(0, 1), torch.empty(heads, rows)
 
 
 def take_dense_route(llm: LLM) -> None:
     """From the lengths on that the table names for the GPU."""
+    latent = llm.assembly.loaded.executor._runner._loaded.layers[0].tensors.get("latent")
+    if latent is not None:
+        place = "dense/head_192", torch.bfloat16, torch.device("cpu")
+        limits = dense_prefill.Limits.of(Configs("latent_prefill").find(*place))
+        llm.assembly.loaded.table.operations.attention._latent.prefill.dense = LatentDense(
+            attend, limits
+        )
+        return
     place = "dense/head_128", torch.bfloat16, torch.device("cpu")
     config = dense_prefill.Configs("prefill").find(*place)
     names = [name.upper() for name in dense_prefill.Limits._fields]

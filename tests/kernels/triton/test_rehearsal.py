@@ -27,7 +27,8 @@ KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 
 
 def run(script: str, cache: Path, *arguments: str, **variables: str) -> dict[str, Any]:
     environment = {name: os.environ[name] for name in os.environ if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    places = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": places, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(HERE / script), *arguments], env=environment | KEPT | variables,
         capture_output=True, text=True,
@@ -87,9 +88,35 @@ STARTS: dict[str, dict[str, Any]] = {
             "num_attention_heads": 6, "num_key_value_heads": 2,
         },
     },
+    "experts": {
+        "max_model_len": 4000, "max_num_seqs": 40, "max_num_batched_tokens": 2048,
+        "num_gpu_blocks_override": 2000,
+        "model": {
+            "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 32,
+            "num_experts_per_tok": 4, "moe_intermediate_size": 128, "mlp_only_layers": [0],
+        },
+    },
+    "latent": {
+        "max_model_len": 33_000, "max_num_seqs": 40, "max_num_batched_tokens": 8192,
+        "num_gpu_blocks_override": 6000,
+        "model": {
+            "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+            "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 64,
+            "q_lora_rank": None, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 16,
+            "num_hidden_layers": 1, "first_k_dense_replace": 1, "n_routed_experts": 4,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1,
+            "n_group": 1, "topk_group": 1, "topk_method": "greedy", "norm_topk_prob": False,
+            "routed_scaling_factor": 1.0,
+        },
+    },
 }  # fmt: skip
 
+EXPERTS = {
+    "align_kernel", "down_tile_kernel", "down_vector_kernel", "gate_up_tile_kernel",
+    "gate_up_vector_kernel", "route_kernel", "sum_kernel",
+}  # fmt: skip
 DRAWING = ("summarize_kernel", "cut_kernel", "restrict_kernel", "pick_kernel")
+LATENT = ("decode", "gather", "merge", "prefill", "write")
 RARE = {(name, "*fp32") for name in DRAWING}
 """Draw from edited logits: nobody waits for them before somebody asks for that."""
 
@@ -103,12 +130,16 @@ def test_steps_want_nothing_that_was_not_rehearsed(tmp_path: Path, start: str) -
     late = [(name, types[0]) for name, types, *_ in told["late"]]
     assert [one for one in late if one not in RARE] == [], "all else is loaded at start"
     kernels = {
-        "add_rms_norm_kernel", "cut_kernel", "decode_kernel", "join_kernel", "merge_kernel",
-        "prefill_kernel", "silu_mul_kernel", "step_inputs_kernel", "summarize_kernel",
-        "vector_kernel",
+        "add_rms_norm_kernel", "cut_kernel", "join_kernel", "silu_mul_kernel",
+        "step_inputs_kernel", "summarize_kernel", "vector_kernel",
     }  # fmt: skip
-    dense = {"gather_kernel"} if start != "small" else set()
-    assert kernels | dense <= set(told["kernels"]), "the steps are of all kinds"
+    plain = {"decode_kernel", "merge_kernel", "prefill_kernel"}
+    attention = {
+        "small": plain,
+        "experts": plain | EXPERTS,
+        "latent": {"combine_kernel", *(f"latent_{name}_kernel" for name in LATENT)},
+    }.get(start, plain | {"gather_kernel"})
+    assert kernels | attention <= set(told["kernels"]), "the steps are of all kinds"
     modules = [*told["modules"], "jackfield.plugins.kernels.triton.compile_worker"]
     assert heavy_imports(modules) == []
 
