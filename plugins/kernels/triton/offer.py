@@ -5,11 +5,15 @@ from typing import Any
 
 from jackfield.plugins.kernels.triton.add_rms_norm import TritonAddRmsNorm
 from jackfield.plugins.kernels.triton.attention import TritonAttention
+from jackfield.plugins.kernels.triton.experts import TritonExperts
 from jackfield.plugins.kernels.triton.linear import TritonLinear
 from jackfield.plugins.kernels.triton.qk_norm_rope_write import TritonQkNormRopeWrite
+from jackfield.plugins.kernels.triton.quant_matmul import TritonQuantMatmul
 from jackfield.plugins.kernels.triton.rms_norm import TritonRmsNorm
 from jackfield.plugins.kernels.triton.rope import TritonRope
+from jackfield.plugins.kernels.triton.route import TritonRoute
 from jackfield.plugins.kernels.triton.sample import TritonSample
+from jackfield.plugins.kernels.triton.sample_part import TritonSamplePart
 from jackfield.plugins.kernels.triton.silu_mul import TritonSiluMul
 from jackfield.plugins.kernels.triton.step_inputs import TritonStepInputs
 from jackfield.plugins.kernels.triton.support import TritonConfig
@@ -27,4 +31,8 @@ def offer(config: TritonConfig) -> Mapping[str, Any]:
         "qk_norm_rope_write": TritonQkNormRopeWrite(config),
         "step_inputs": TritonStepInputs(config),
         "sample": TritonSample(config),
+        "sample_part": TritonSamplePart(config),
+        "experts": TritonExperts(config),
+        "route": TritonRoute(config),
+        "quant_matmul": TritonQuantMatmul(config),
     }

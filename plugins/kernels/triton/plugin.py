@@ -17,6 +17,10 @@ NAMES = (
     "qk_norm_rope_write",
     "step_inputs",
     "sample",
+    "sample_part",
+    "experts",
+    "route",
+    "quant_matmul",
 )
 """What the plugin serves where Triton is installed. Products of many rows are cuBLAS's."""
 
