@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Self
 
 from jackfield.core.api import (
     CacheHints,
+    EngineStoppedError,
     FinishReason,
     RequestContext,
     RequestError,
     SamplingParams,
 )
-from jackfield.core.api.cache_hints import checked_hints
+from jackfield.core.api.cache_hints import NO_HINTS, checked_hints
 from jackfield.core.assemble import Assembly, assemble
 from jackfield.core.checkpoint.progress import Progress, RichProgress, SilentProgress
 from jackfield.core.engine.decisions import Decision
@@ -66,6 +67,7 @@ class LLM:
     @property
     def assembly(self) -> Assembly:
         """The parts: engine, tokenizer, configuration, start summary."""
+        self._assembly.engine.settle()
         return self._assembly
 
     def default_sampling_params(self) -> SamplingParams:
@@ -151,7 +153,8 @@ class LLM:
             ready: Prompt = read(prompt, tokenizer)
             if params.stop_strings:
                 need(tokenizer, "stop")
-            checked_hints(context.cache)
+            if context.cache is not NO_HINTS:
+                checked_hints(context.cache)
             new = NewRequest(
                 str(next(self._names)),
                 ready.ids,
@@ -163,7 +166,9 @@ class LLM:
         except RequestError as error:
             error.args = (f"prompt {index}: {error}",)
             raise
-        new = replace(new, keys=keys.of(checked.tokens))
+        made = keys.of(checked.tokens)
+        if made:
+            new = replace(new, keys=made)
         return Made(new, checked, Answers(new.id, ready, params, tokenizer))
 
     def _run(self, made: Sequence[Made], use_tqdm: bool) -> list[RequestOutput]:
@@ -176,7 +181,7 @@ class LLM:
                 engine.add(one.new, one.checked)
             while engine.has_work:
                 self._assembly.wait_if_idle()
-                for delta in engine.step():
+                for delta in engine.step(later=True):
                     answer = answers.get(delta.id)
                     if answer is None or answer.output.finished:
                         continue  # it was aborted before this news, perhaps by an earlier call
@@ -185,9 +190,12 @@ class LLM:
                     if answer.output.finished:
                         progress.advance(1)
         finally:
-            for one in made:
-                engine.abort(one.new.id)
+            if engine.has_work:  # something was raised
+                for one in made:
+                    engine.abort(one.new.id)
             progress.finish()
+        if engine.end is not None:
+            raise EngineStoppedError(engine.end)
         return [one.answers.output for one in made]
 
     def reset_prefix_cache(self) -> bool:
@@ -201,6 +209,11 @@ class LLM:
     def explain(self, request_id: str) -> list[Decision]:
         """Why a request waited, ran, lost its seat or ended."""
         return self._assembly.engine.explain(request_id)
+
+    def expert_counts(self) -> Mapping[int, Sequence[int]]:
+        """Of each layer that has experts, how many tokens each of them got since the start; empty =
+        none has. Prompts, answers, and what was computed again all count."""
+        return self._assembly.engine.expert_counts()
 
     def close(self) -> None:
         """Give memory back. Nothing can be generated afterwards."""

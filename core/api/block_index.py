@@ -39,7 +39,8 @@ class BlockIndex(Protocol):
 
     def match(self, chain: Chain, start: int, parent: int | None) -> Sequence[int]:
         """Ids of the blocks that hold the chain from its block `start` on, as many as are known
-        without a gap. parent: the id of the block before `start`; None for the first block.
+        without a gap. parent: the id of the block before `start`; None for the first block. Not
+        called where no block is known that has the chain's first space and key.
 
         Must not change what is returned later. Budget: 0.5 us per block.
         """

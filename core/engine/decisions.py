@@ -50,13 +50,12 @@ class DecisionLog:
 
     def add(self, decision: Decision) -> None:
         """Record one decision; a request that waits on for the same reason is recorded once."""
-        key = decision.request, decision.answer
         if decision.action is Action.WAIT:
-            if self._waits.get(key) == decision.code:
+            if self.waits_on(decision.request, decision.answer, decision.code):
                 return
-            self._waits[key] = decision.code
-        else:
-            self._waits.pop(key, None)
+            self._waits[decision.request, decision.answer] = decision.code
+        elif self._waits:
+            self._waits.pop((decision.request, decision.answer), None)
         self.counts[decision.action, decision.plugin] += 1
         self._ring.append(decision)
 

@@ -1,7 +1,6 @@
 """The engine: one object, one thread, one step after another."""
 
 import logging
-import random
 from collections import deque
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,10 +14,9 @@ from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.collect import collect
 from jackfield.core.engine.decisions import Action, Decision, DecisionLog
 from jackfield.core.engine.door import Admissible, Door, DoorLimits
-from jackfield.core.engine.group import Group
 from jackfield.core.engine.guard import Guard
-from jackfield.core.engine.late import BannedSequences
 from jackfield.core.engine.lifecycle import Lifecycle
+from jackfield.core.engine.making import RequestMaker
 from jackfield.core.engine.masks import masks
 from jackfield.core.engine.messages import Delta, NewRequest
 from jackfield.core.engine.metrics import Metrics
@@ -29,7 +27,7 @@ from jackfield.core.engine.reasons import Code
 from jackfield.core.engine.request import Request
 from jackfield.core.engine.schedule import Scheduler
 from jackfield.core.engine.shrinking import Shrinking
-from jackfield.core.engine.steps import Executor, StepPlan
+from jackfield.core.engine.steps import Executor, ReadExperts, StepPlan
 from jackfield.core.engine.tally import Tally
 from jackfield.core.engine.transferring import Transferring
 from jackfield.core.engine.tree import TreeLimits, WaitingTree
@@ -39,10 +37,6 @@ from jackfield.core.kv.build import Memory
 from jackfield.core.kv.cache_metrics import CacheMetrics
 
 log = logging.getLogger("jackfield.engine")
-SEED_BITS = 63
-MAX_SEED = 1 << SEED_BITS
-GOLDEN = 0x9E3779B97F4A7C15
-"""Spreads the seeds of several answers to one prompt."""
 
 
 class EngineSettings(NamedTuple):
@@ -117,14 +111,14 @@ class Engine:
         self._executor = executor
         self._shrinking = Shrinking(planner, self.lifecycle, self.log, executor)
         self._clock = clock
-        self._random = random.Random(settings.seed)
+        self._maker = RequestMaker(memory.cache, clock, settings.seed, settings.eos_ids)
         self._requests: dict[str, list[Request]] = {}
         self._arrivals: list[Request] = []
-        self._next_handle = 0
         self._stopped: str | None = None
         self._reported: set[Guard] = set()
         self._turn = Turn()
         self._collected_at = 0.0
+        self.expert_counts: ReadExperts = getattr(executor, "expert_counts", dict)
 
     @property
     def metrics(self) -> Metrics:
@@ -134,7 +128,21 @@ class Engine:
     @property
     def cache_metrics(self) -> CacheMetrics:
         """What the cache has counted since the start."""
+        self.settle()
         return self._cache.metrics
+
+    @property
+    def end(self) -> str | None:
+        """Why no step will succeed any more; None = the engine lives. For any thread."""
+        failure: str | None = getattr(self._executor, "failure", None)
+        return self._stopped or failure
+
+    def diagnose(self, limit: float) -> str | None:
+        """A step takes longer than so many seconds: why, if the executor knows. Then it is the
+        engine's end. For any thread."""
+        ask = getattr(self._executor, "diagnose", None)
+        found: str | None = None if ask is None else ask(limit)
+        return found
 
     @property
     def has_work(self) -> bool:
@@ -171,9 +179,7 @@ class Engine:
         if new.id in self._requests:
             raise RequestError(f"request id {new.id!r} is in use", param="request_id")
         checked = checked or self._door.check(new)
-        members = [self._make(new, checked, index) for index in range(new.params.n)]
-        if len(members) > 1:
-            Group(members)
+        members = self._maker.make(new, checked)
         self._requests[new.id] = list(members)
         self._arrivals += members
         for member in members:
@@ -182,32 +188,6 @@ class Engine:
     def validate(self, new: NewRequest) -> Admissible:
         """Raise what `add` would raise for the request itself, and change nothing."""
         return self._door.check(new)
-
-    def _make(self, new: NewRequest, checked: Admissible, index: int) -> Request:
-        request = Request(
-            self._next_handle,
-            new.id,
-            index,
-            checked.prompt,
-            new.params,
-            new.context,
-            arrival=self._clock.now(),
-            seed=self._seed(new.params.seed, index),
-            max_tokens=checked.max_tokens,
-            eos_ids=self._settings.eos_ids,
-        )
-        single = [ids[0] for ids in new.banned_sequences if len(ids) == 1]
-        longer = [ids for ids in new.banned_sequences if len(ids) > 1]
-        request.banned = tuple(single)
-        request.binder = BannedSequences(longer) if longer else None
-        request.chain = self._cache.open(request.view, checked.tokens, new.keys)
-        self._next_handle += 1
-        return request
-
-    def _seed(self, seed: int | None, index: int) -> int:
-        if seed is None:
-            return self._random.getrandbits(SEED_BITS)
-        return (seed + index * GOLDEN) % MAX_SEED
 
     def abort(
         self,
@@ -225,9 +205,14 @@ class Engine:
                     self.lifecycle.end(request, finish)
             self._forget_ended()
 
-    def step(self) -> list[Delta]:
-        """Plan and submit one step, collect what is due. Returns the news since the last call."""
+    def step(self, *, later: bool = False) -> list[Delta]:
+        """Plan and submit one step, collect what is due. Returns the news since the last call.
+
+        later: what answers leave in the cache that have ended is put in order when the next step
+        is under way, and does not hold up their news. Numbers of the cache need `settle` then.
+        """
         with self._turn.take("step"):
+            self._cache.defers = later
             self._drain()
             self._submit()
             self.lifecycle.tell_observers()
@@ -298,6 +283,8 @@ class Engine:
             self._fail(plan, requests, error)
             return
         self._in_flight.append(InFlight(plan, requests, ticket, started, launched))
+        self._cache.settle()
+        self._planner.publish(requests[plan.num_decodes :], plan.number)
         self._open_groups(requests)
 
     def _open_groups(self, requests: list[Request]) -> None:
@@ -377,6 +364,11 @@ class Engine:
     def fault_counts(self) -> dict[str, int]:
         """How often each plugin failed that ever did."""
         return {guard.plugin: guard.faults for guard in self._policies.guards if guard.faults}
+
+    def settle(self) -> None:
+        """Put in order what `step` has left for later; not while another call is under way."""
+        if not self._turn.is_taken:
+            self._cache.settle()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. False, and nothing is forgotten, while any is in use."""

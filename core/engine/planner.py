@@ -6,7 +6,8 @@ from typing import NamedTuple
 from jackfield.core.api import ReleaseCause
 from jackfield.core.engine.request import NO_POSITION, NO_SEAT, Request, Status
 from jackfield.core.engine.reuse import Reuse, reuse_of
-from jackfield.core.engine.steps import BlockUpdate, Join, Slice, StepPlan
+from jackfield.core.engine.slices import Chunk, join_of, slice_of, slices_of
+from jackfield.core.engine.steps import BlockUpdate, StepPlan
 from jackfield.core.kv.block_cache import BlockCache
 from jackfield.core.kv.entry import NO_BLOCK, Entry
 from jackfield.core.kv.mover import Mover
@@ -24,15 +25,6 @@ class Limits(NamedTuple):
     max_seqs: int
     max_model_len: int
     prompt_alignment: int = 1
-
-
-class Chunk(NamedTuple):
-    """Positions of known tokens, given to one request in the step that is being built."""
-
-    request: Request
-    start: int
-    length: int
-    samples: int
 
 
 class Planner:
@@ -273,36 +265,40 @@ class Planner:
         if chain is None:
             self.pool.release(request.blocks, last_step)
             return
-        chain.extend(request.output[chain.num_tokens - len(request.prompt) :])
+        answer = request.output[chain.num_tokens - len(request.prompt) :]
         written = min(request.computed, request.num_known)
-        self.cache.release(chain, request.blocks, written, last_step, cause)
+        self.cache.release(chain, request.blocks, written, last_step, cause, answer)
 
     def commit(self) -> tuple[StepPlan | None, list[Request]]:
         """Seal the step and count its progress. None if nothing was granted.
 
-        Also returns the requests, in the order of the plan's slices.
+        Also returns the requests, in the order of the plan's slices. Those with known tokens are
+        to be published, best when the step is under way.
         """
         if self.is_empty:
             return None, []
         plan = StepPlan(self.number, num_decodes=len(self._decodes), leaves=self._leaves)
-        plan.joins = [_join(request) for request in self._joins.values()]
+        plan.joins = [join_of(request) for request in self._joins.values()]
         plan.blocks = [update for _, update in self._updates]
         plan.copies = [copy for _, copy in self._copies]
         requests = list(self._decodes.values())
-        plan.slices = _decodes(requests)
+        plan.slices = slices_of(requests)
         for chunk in self._chunks.values():
-            plan.slices.append(_chunk(chunk))
+            plan.slices.append(slice_of(chunk))
             requests.append(chunk.request)
-            self._publish(chunk.request)
         self.number += 1
         self._leaves = []
         self._begin()
         return plan, requests
 
-    def _publish(self, request: Request) -> None:
-        """What the step is to write can be read by those that come after it."""
-        if request.chain is not None:
-            self.cache.publish(request.chain, request.blocks, request.computed, self.number)
+    def publish(self, requests: Iterable[Request], step: int) -> None:
+        """What that step writes of these requests can be read by those that come after it.
+
+        Once for all whose known tokens it computes, before the next step is planned.
+        """
+        for request in requests:
+            if request.chain is not None and request.status is Status.RUNNING:
+                self.cache.publish(request.chain, request.blocks, request.computed, step)
 
     def _publish_answer(self, request: Request) -> None:
         """Full blocks of the answer can be copied to a tier before they have to be given up."""
@@ -325,6 +321,7 @@ class Planner:
 
     def check(self) -> None:
         """Compare seats, blocks and tables of everybody who runs. Raises `AssertionError`."""
+        self.cache.settle()
         tables = [request.blocks for request in self.running.values()]
         self.pool.check(tables, self.mover.reserved)
         self.cache.residency.check()
@@ -353,43 +350,3 @@ class Planner:
         if request.chain is not None:
             alive = [entry.block for entry in request.chain.entries if not entry.dead]
             assert alive == request.blocks[: len(alive)], f"{request.id} holds something else"
-
-
-def _decodes(requests: Sequence[Request]) -> list[Slice]:
-    """One position each. Written for speed: it runs for everybody at every step."""
-    slices: list[Slice] = []
-    append, make = slices.append, tuple.__new__
-    for request in requests:
-        start = request.computed
-        request.computed = request.fed = start + 1
-        request.total += 1
-        request.unseen += 1
-        append(make(Slice, (request.handle, request.seat, start, 1, None, 1, False)))
-    return slices
-
-
-def _chunk(chunk: Chunk) -> Slice:
-    request, start, length, samples = chunk
-    tokens = request.tokens(start, length)
-    request.computed += length
-    request.total += samples
-    request.unseen += samples
-    if samples:
-        request.fed = request.computed
-    is_first = start < len(request.prompt) and not request.output
-    scores = request.wants_prompt_scores and is_first
-    return Slice(request.handle, request.seat, start, length, tokens, samples, scores)
-
-
-def _join(request: Request) -> Join:
-    return Join(
-        seat=request.seat,
-        handle=request.handle,
-        params=request.params,
-        seed=request.seed,
-        prompt=request.prompt,
-        output=tuple(request.output),
-        stop_ids=request.ends,
-        banned=request.banned,
-        binds_late=request.binder is not None,
-    )

@@ -47,6 +47,8 @@ def _cached(request: Request, cache: BlockCache, most: int, size: int) -> Reuse:
     if chain is None:
         return NOTHING
     count = cache.on_device(chain)
+    if not count:
+        return NOTHING
     full = most // size
     if count <= full:
         return Reuse(chain.found[:count], (), NO_BLOCK, count * size)

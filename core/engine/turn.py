@@ -1,27 +1,29 @@
 """One call of the engine at a time: a hook must not call the engine that calls it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from jackfield.core.api import PluginContractError
 
 
 class Turn:
-    """Refuses a call that comes from inside another one."""
+    """Refuses a call that comes from inside another one. is_taken: one is under way."""
+
+    __slots__ = ("is_taken",)
 
     def __init__(self) -> None:
-        self._taken = False
+        self.is_taken = False
 
-    @contextmanager
-    def take(self, method: str) -> Iterator[None]:
+    def take(self, method: str) -> Self:
         """For the time of one call. Raises `PluginContractError` if another one is under way."""
-        if self._taken:
+        if self.is_taken:
             raise PluginContractError(
                 f"a hook called {method}() of the engine that runs it; a hook acts only through "
                 f"what it returns"
             )
-        self._taken = True
-        try:
-            yield
-        finally:
-            self._taken = False
+        return self
+
+    def __enter__(self) -> None:
+        self.is_taken = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_taken = False

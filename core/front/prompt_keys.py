@@ -18,7 +18,8 @@ def prompt_keys(ids: Sequence[int], limits: DoorLimits) -> bytes:
 
 
 class PromptKeys:
-    """The same for all prompts of one caller: what several begin with is hashed once."""
+    """The same for all prompts of one caller: what several begin with is hashed once. Who begins
+    like nobody before is left to the engine, which may have time for it later."""
 
     def __init__(self, limits: DoorLimits) -> None:
         self._limits = limits
@@ -27,16 +28,19 @@ class PromptKeys:
         self._common = 0
 
     def of(self, tokens: bytes) -> bytes:
-        """Keys of an acceptable prompt, whose tokens have 4 bytes each."""
+        """Keys of an acceptable prompt, whose tokens have 4 bytes each; b"" = it is the first of
+        its beginning, or they are of no use."""
         if not self._limits.shares_blocks or len(tokens) < self._width:
             return b""
         head = tokens[: self._width]
-        keys = self._keys(tokens, *self._made.get(head, (b"", b"")))
+        last = self._made.get(head)
+        keys = b"" if last is None else self._keys(tokens, *last)
         self._made[head] = tokens, keys
         return keys
 
     def _keys(self, tokens: bytes, before: bytes, keys: bytes) -> bytes:
         """before: the last prompt with the same first block, whose keys these are."""
+        keys = keys or keys_of(before, self._limits.block_size)
         self._common = start = common_blocks(tokens, before, self._width, self._common)
         known = keys[: start * KEY_BYTES]
         rest = keys_of(tokens, self._limits.block_size, start=start, parent=known[-KEY_BYTES:])

@@ -31,6 +31,8 @@ class RequestMetrics(NamedTuple):
     @staticmethod
     def of(timings: Sequence[Timings]) -> "RequestMetrics":
         """Of the answers that the engine spoke of."""
+        if len(timings) == 1:
+            return _of_one(timings[0])
         admitted = _first(one.admitted for one in timings)
         first = _first(one.first_token for one in timings)
         last = max((one.last_token for one in timings if one.last_token is not None), default=None)
@@ -44,6 +46,20 @@ class RequestMetrics(NamedTuple):
             num_cached_tokens=sum(one.num_cached for one in timings),
             num_computed_tokens=sum(one.num_computed for one in timings),
         )
+
+
+def _of_one(told: Timings) -> RequestMetrics:
+    """Most requests have one answer."""
+    return RequestMetrics(
+        told.admitted,
+        _between(told.admitted, told.first_token),
+        told.first_token,
+        _between(told.first_token, told.last_token),
+        told.so_far,
+        told.num_preemptions,
+        told.num_cached,
+        told.num_computed,
+    )
 
 
 def _first(moments: Iterable[float | None]) -> float | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jackfield.core.api import Keep, ReleaseCause, Released, RequestView
 from jackfield.core.kv.beginnings import Beginnings
 from jackfield.core.kv.cache_metrics import CacheMetrics
+from jackfield.core.kv.departures import Departure, Departures
 from jackfield.core.kv.entry import NO_BLOCK, Entry
 from jackfield.core.kv.finder import Finder
 from jackfield.core.kv.namespaces import Namespaces
@@ -32,7 +33,8 @@ class BlockCache:
 
     A block of a running request is published when the step that fills it is planned, so that
     later steps read it; a step that fails takes back what it was to write. leased: chains of
-    preempted requests that wait to go on.
+    preempted requests that wait to go on. defers: what requests leave behind that have their answer
+    is put in order at `settle`, or before anybody could tell: until then its blocks count as free.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -45,7 +47,10 @@ class BlockCache:
         self._most_pinned = parts.most_pinned
         self._expiries: list[tuple[float, int]] = []
         self._beginnings = Beginnings()
+        self._departures = Departures()
+        self.pool.settle = self.settle
         self.leased: dict[RequestChain, None] = {}
+        self.defers = False
 
     @property
     def shares(self) -> bool:
@@ -69,6 +74,8 @@ class BlockCache:
 
     def find(self, chain: RequestChain) -> list[Entry]:
         """Entries that hold the chain's content, wherever they are; without a gap."""
+        if self._departures.may_concern(chain):
+            self.settle()
         if chain.epoch == self.finder.epoch:
             return chain.found
         found = chain.found
@@ -85,6 +92,8 @@ class BlockCache:
     def on_device(self, chain: RequestChain) -> int:
         """How many of the found entries, from the start on, are on the device."""
         found = self.find(chain)
+        if not found:
+            return 0
         # Whoever is on the device builds on what is, so that bisection finds the border.
         count = bisect_left(found, True, key=lambda entry: entry.block == NO_BLOCK)
         if self.residency.num_loading:
@@ -125,14 +134,15 @@ class BlockCache:
     def publish(
         self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int
     ) -> None:
-        """The first `num_tokens` positions of a running request are written by that step."""
+        """The first `num_tokens` positions of a running request are written by that step. Nothing
+        waits to be put in order."""
         if not chain.closed:
             self._publish(chain, blocks, num_tokens, step, last=False)
 
     def _publish(
         self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int, last: bool
     ) -> None:
-        """Make entries of full blocks. last: the request is about to let go of them."""
+        """Make entries of full blocks. last: the request has let go of them."""
         end = min(num_tokens // chain.block_size, chain.num_blocks)
         index = len(chain.entries)
         if index >= end or chain.tainted:
@@ -155,7 +165,7 @@ class BlockCache:
             elif entry is None or entry.block == NO_BLOCK:
                 # Whoever holds a cached block holds what it builds on: not so if others hold this
                 # one after blocks of their own.
-                if not (is_own or self._alone(block)):
+                if not (is_own or self.pool.holders(block) == (not last)):
                     break
                 if entry is None:
                     entry = self._create(chain, index, parent)
@@ -175,9 +185,6 @@ class BlockCache:
             self.metrics.published += len(created)
         if attached:
             self.residency.known(attached)
-
-    def _alone(self, block: int) -> bool:
-        return self.pool.holders(block) == 1
 
     def _create(self, chain: RequestChain, index: int, parent: Entry | None) -> Entry:
         space, key, tokens = chain.space(index), chain.view.key(index), chain.tokens(index)
@@ -199,9 +206,41 @@ class BlockCache:
         num_tokens: int,
         last_step: int,
         cause: ReleaseCause,
+        answer: Sequence[int] = (),
     ) -> None:
-        """The request lets go of its blocks, of which `num_tokens` positions are written."""
+        """The request lets go of its blocks, of which `num_tokens` positions are written.
+
+        answer: known tokens that its chain does not know yet.
+        """
         keep = self._keep(chain, num_tokens, cause)
+        waits = self.defers and self._may_wait(chain, keep, cause)
+        if not waits:
+            self.settle()
+        left = self.pool.leave(blocks, last_step)
+        departure = Departure(chain, blocks, num_tokens, last_step, answer, left)
+        if waits:
+            self._departures.add(departure)
+            self.pool.num_left += len(left.entries) + len(left.blocks)
+        else:
+            self._file(departure, keep, cause)
+
+    def _may_wait(self, chain: RequestChain, keep: Keep, cause: ReleaseCause) -> bool:
+        """Whether it makes no difference when its blocks are put in order."""
+        is_plain = cause is ReleaseCause.FINISHED and keep == NO_OPINION and bool(chain.head)
+        return is_plain and self.shares and not self.residency.tiers
+
+    def settle(self) -> None:
+        """Put in order what was left behind."""
+        departures = self._departures.take()
+        if departures:
+            self.pool.num_left = 0
+            for departure in departures:
+                self._file(departure, NO_OPINION, ReleaseCause.FINISHED)
+
+    def _file(self, departure: Departure, keep: Keep, cause: ReleaseCause) -> None:
+        """What the request has written is cached, and its other blocks are free."""
+        chain, blocks, num_tokens, last_step, answer, left = departure
+        chain.extend(answer)
         if not keep.drop or cause is ReleaseCause.PREEMPTED:
             self._publish(chain, blocks, num_tokens, last_step, last=True)
         entries, chain.entries = chain.entries, []
@@ -209,8 +248,10 @@ class BlockCache:
         self._retain(alive, keep)
         if cause is ReleaseCause.PREEMPTED:
             self._lease(chain, alive)
-        for entry in self.pool.release(blocks, last_step):
+        for entry in left.entries:
             self.residency.unanchor(entry)
+        known = self.pool.entries
+        self.pool.give([block for block in left.blocks if known[block] is None])
         if alive:
             self.residency.order.touch(alive[::-1], self.residency.now)
         if cause is not ReleaseCause.PREEMPTED and (keep.drop or not self.shares):
@@ -218,11 +259,14 @@ class BlockCache:
 
     def _keep(self, chain: RequestChain, num_tokens: int, cause: ReleaseCause) -> Keep:
         """What plugins say, and what the request itself has asked for, once it has its answer."""
+        hints = chain.hints
+        if not (self._retention.asks or hints.pin or hints.ttl is not None):
+            return NO_OPINION
         released = Released(chain.owner, num_tokens // chain.block_size, cause)
         asked = self._retention.ask(released)
         if cause is not ReleaseCause.FINISHED:
             return asked
-        return fold(asked, Keep(pin=chain.hints.pin, ttl=chain.hints.ttl))
+        return fold(asked, Keep(pin=hints.pin, ttl=hints.ttl))
 
     def _retain(self, entries: Sequence[Entry], keep: Keep) -> None:
         if keep == NO_OPINION:
@@ -315,6 +359,8 @@ class BlockCache:
             entry = self.finder.entries.get(number)
             if entry is not None and entry.expires == expires:
                 due[number] = entry
+        if due:
+            self.settle()
         for entry in sorted(due.values(), key=lambda one: -one.depth):
             if entry.is_needed:
                 entry.expires = None
@@ -327,12 +373,14 @@ class BlockCache:
 
         Returns what has gone.
         """
+        self.settle()
         found = [one for one in self.finder.entries.values() if one.step >= step]
         self._kill(found)
         return set(found)
 
     def reset(self) -> bool:
         """Forget everything; False, and nothing happens, if any of it is in use."""
+        self.settle()
         entries = list(self.finder.entries.values())
         if any(entry.anchors or entry.leases for entry in entries):
             return False

@@ -1,5 +1,6 @@
 """Finds entries by content. A plugin proposes, the core compares."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ class Finder:
         self.epoch = 0
         self.collisions = 0
         self.entries: dict[int, Entry] = {}
+        self._heads: Counter[bytes] = Counter()
         self._make = make
         self._guard = guard
         self._block_size = block_size
@@ -68,6 +70,7 @@ class Finder:
         plain = self._use_plain()
         self.entries.update({entry.id: entry for entry in entries})
         self.epoch += 1
+        self._heads.update(_heads(entries))
         places = [_place(entry) for entry in entries]
         if plain:
             assert self._plain is not None
@@ -89,6 +92,10 @@ class Finder:
             self._guard.each(self._index.remove, [(entry.id,) for entry in entries])
         for entry in entries:
             del self.entries[entry.id]
+        for head in _heads(entries):
+            self._heads[head] -= 1
+            if not self._heads[head]:
+                del self._heads[head]
         self.epoch += 1
 
     def _use_plain(self) -> bool:
@@ -103,6 +110,8 @@ class Finder:
         """Entries of the chain's blocks from `start` on, without a gap."""
         if start >= chain.num_blocks:
             return []
+        if parent is None and chain.head and chain.head not in self._heads:
+            return []  # nobody has begun like it
         number = None if parent is None else parent.id
         if self._use_plain():
             assert self._plain is not None
@@ -135,6 +144,11 @@ class Finder:
             parent = entry
             index += 1
         return found
+
+
+def _heads(entries: Sequence[Entry]) -> list[bytes]:
+    """Like `RequestChain.head`, of those with which a sequence begins."""
+    return [entry.space + entry.key for entry in entries if entry.parent is None]
 
 
 def _place(entry: Entry) -> tuple[int, int | None, bytes, bytes, bytes]:

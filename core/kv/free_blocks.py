@@ -13,7 +13,7 @@ class FreeBlocks:
 
     A sequence that grows goes on where it ended; a new one starts in the middle of the longest
     run, so that it and the sequence before it both have room (as bisection spreads them, k
-    sequences on an empty pool have about 1/k of it each). The heap is lazy: taking leaves it
+    sequences on an empty pool have about 1/k of it each). The heap is lazy: growing leaves it
     alone, and a run that has changed is cut into what is left of it when it comes up.
     """
 
@@ -78,10 +78,16 @@ class FreeBlocks:
         taken.extend(range(start, end))
 
     def _fresh(self, count: int) -> int:
-        """Where a sequence starts that cannot go on where it ended."""
+        """Where a sequence starts that cannot go on where it ended; it takes what is free there."""
         begin, end = self._longest()
         # Nobody grows into a run from before the first block.
-        return begin if begin == 0 else begin + max(end - begin - count, 0) // 2
+        start = begin if begin == 0 else begin + max(end - begin - count, 0) // 2
+        self._known.remove(heappop(self._runs))
+        if start > begin:
+            self._index(begin, start)
+        if start + count < end:
+            self._index(start + count, end)
+        return start
 
     def _sweep(self, taken: list[int], count: int) -> None:
         """Take what is free behind the last one, in a circle: no run holds them all."""

@@ -1,6 +1,7 @@
 """The block pool: which block is free, who holds it, and when it may be written again."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from jackfield.core.kv.entry import Entry
 from jackfield.core.kv.free_blocks import FreeBlocks
@@ -12,6 +13,18 @@ def _nothing_to_reclaim(count: int) -> None:
     raise AssertionError(f"{count} blocks are missing, and nothing is cached")
 
 
+def _nothing_to_settle() -> None:
+    raise AssertionError("blocks were left, and nobody knows what becomes of them")
+
+
+class Left(NamedTuple):
+    """Blocks that have lost their last holder, the last first: those with content, by their
+    entries, and those without."""
+
+    entries: list[Entry]
+    blocks: list[int]
+
+
 class BlockPool:
     """Hands out block ids and counts their holders. The planner and the cache are its callers.
 
@@ -21,7 +34,8 @@ class BlockPool:
     order has to wait for that step.
 
     num_live: live blocks. num_idle: cached blocks that can be had at any time. reclaim: gives so
-    many of them back.
+    many of them back. num_left: blocks without holder of which it is not settled yet whether they
+    are cached or free; `settle` does that.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -29,7 +43,9 @@ class BlockPool:
         self.block_size = block_size
         self.num_live = 0
         self.num_idle = 0
+        self.num_left = 0
         self.reclaim: Callable[[int], None] = _nothing_to_reclaim
+        self.settle: Callable[[], None] = _nothing_to_settle
         self.entries: list[Entry | None] = [None] * num_blocks
         self._free = FreeBlocks(num_blocks)
         self._holders = [FREE] * num_blocks
@@ -38,7 +54,7 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be had: without content, or with content that nobody uses."""
-        return len(self._free) + self.num_idle
+        return len(self._free) + self.num_idle + self.num_left
 
     @property
     def num_empty(self) -> int:
@@ -68,6 +84,8 @@ class BlockPool:
     def take_unheld(self, count: int, after: int | None = None) -> list[int]:
         """`count` blocks for the cache to fill."""
         assert 0 < count <= self.num_free, f"{count} of {self.num_free} free blocks"
+        if count > len(self._free) and self.num_left:
+            self.settle()
         missing = count - len(self._free)
         if missing > 0:
             self.reclaim(missing)
@@ -85,11 +103,18 @@ class BlockPool:
             holders[block] = count + 1
 
     def release(self, blocks: Sequence[int], last_step: int) -> list[Entry]:
-        """One holder less; `last_step` is the last step in flight that touches them.
+        """Like `leave`; blocks without holder and content are free.
 
-        Returns the entries of blocks that have no holder any more, the last first; all other such
-        blocks are free.
+        Returns the entries of the others, the last first.
         """
+        entries, freed = self.leave(blocks, last_step)
+        if freed:
+            self._free.put(freed)
+        return entries
+
+    def leave(self, blocks: Sequence[int], last_step: int) -> Left:
+        """One holder less; `last_step` is the last step in flight that touches them. The caller
+        sees to those that have none any more."""
         entries: list[Entry] = []
         freed = []
         holders, last_steps = self._holders, self._last_step
@@ -106,12 +131,10 @@ class BlockPool:
                 else:
                     entries.append(entry)
         self.num_live -= len(freed) + len(entries)
-        if freed:
-            self._free.put(freed)
-        return entries
+        return Left(entries, freed)
 
     def give(self, blocks: Sequence[int]) -> None:
-        """Blocks that the cache had are free."""
+        """Blocks that the cache had, or that nobody holds any more, are free."""
         for block in blocks:
             assert self._holders[block] == FREE and self.entries[block] is None, f"block {block}"
         self._free.put(blocks)

@@ -8,7 +8,7 @@ from jackfield.core.kv.keys import common_keys, keys_of, token_bytes
 
 
 class RequestChain:
-    """The known tokens of a request with the keys of their full blocks.
+    """The known tokens of a request with the keys of their full blocks, made when somebody asks.
 
     entries: of its first blocks, while it holds them. copied: the entry whose block was copied for
     it. found: the entries that hold its content, from the start on and without a gap, as they were
@@ -20,8 +20,8 @@ class RequestChain:
     """
 
     __slots__ = (
-        "_data", "_keys", "_view", "block_size", "closed", "copied", "entries", "epoch", "found",
-        "head", "hints", "leased", "num_offered", "owner", "recomputes", "spaces",
+        "_data", "_keys", "_view", "_width", "block_size", "closed", "copied", "entries", "epoch",
+        "found", "head", "hints", "leased", "num_offered", "owner", "recomputes", "spaces",
         "tainted",
     )  # fmt: skip
 
@@ -34,8 +34,8 @@ class RequestChain:
         tokens: bytes,
         keys: bytes,
     ) -> None:
-        """tokens: of the prompt, as `token_bytes` makes them. keys: of its full blocks; b"" = they
-        are made here."""
+        """tokens: of the prompt, as `token_bytes` makes them. keys: of its full blocks; b"" = the
+        chain makes them."""
         self.owner = owner
         self.hints = hints
         self.spaces = spaces
@@ -50,9 +50,10 @@ class RequestChain:
         self.tainted = False
         self.recomputes = False
         self._data = tokens
-        expected = len(tokens) // (block_size * TOKEN_BYTES) * KEY_BYTES
-        self._keys = keys if len(keys) == expected else keys_of(tokens, block_size)
-        self._view = Chain(self._keys, self._data, spaces)
+        self._width = width = block_size * TOKEN_BYTES
+        self._view: Chain | None = None
+        expected = len(tokens) // width * KEY_BYTES
+        self._keys = keys if len(keys) == expected else keys_of(tokens[:width], block_size)
         self.head = spaces[0][1] + self._keys[:KEY_BYTES] if self._keys else b""
 
     @property
@@ -63,29 +64,37 @@ class RequestChain:
     @property
     def num_blocks(self) -> int:
         """Full blocks of known tokens."""
-        return len(self._keys) // KEY_BYTES
+        return len(self._data) // self._width
+
+    @property
+    def keys(self) -> bytes:
+        """Of all full blocks, 16 bytes each."""
+        done = len(self._keys) // KEY_BYTES
+        if done < self.num_blocks:
+            parent = self._keys[-KEY_BYTES:]
+            self._keys += keys_of(self._data, self.block_size, start=done, parent=parent)
+        return self._keys
 
     @property
     def view(self) -> Chain:
         """What an index is asked for."""
+        if self._view is None:
+            self._view = Chain(self.keys, self._data, self.spaces)
         return self._view
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Further tokens are known."""
         if not tokens:
             return
+        before = self.num_blocks
         self._data += token_bytes(tokens)
-        done, size = self.num_blocks, self.block_size
-        if self.num_tokens // size > done:
-            parent = self._keys[-KEY_BYTES:]
-            self._keys += keys_of(self._data, size, start=done, parent=parent)
+        if self.num_blocks > before:
             self.epoch = -1
-        self._view = Chain(self._keys, self._data, self.spaces)
+        self._view = None
 
     def tokens(self, index: int) -> bytes:
         """The tokens of one full block."""
-        width = self.block_size * TOKEN_BYTES
-        return self._data[index * width : (index + 1) * width]
+        return self._data[index * self._width : (index + 1) * self._width]
 
     def space(self, index: int) -> bytes:
         """The space of one block."""
@@ -97,12 +106,12 @@ class RequestChain:
     def is_alike(self, other: "RequestChain", index: int) -> bool:
         """Whether both have the same key for that block, if they have such a block."""
         place = slice(index * KEY_BYTES, (index + 1) * KEY_BYTES)
-        key = self._keys[place]
-        return bool(key) and key == other._keys[place]
+        key = self.keys[place]
+        return bool(key) and key == other.keys[place]
 
     def common_blocks(self, other: "RequestChain") -> int:
         """How many blocks both have in common, from the start on."""
-        common = common_keys(self._keys, other._keys)
+        common = common_keys(self.keys, other.keys)
         if self.spaces != other.spaces:
             common = min(common, common_space(self.spaces, other.spaces))
         return common

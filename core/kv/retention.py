@@ -16,6 +16,11 @@ class Retention:
     def __init__(self, hooks: Sequence[Hook]) -> None:
         self._hooks = list(hooks)
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is anybody to ask."""
+        return bool(self._hooks)
+
     def ask(self, released: Released) -> Keep:
         """What becomes of the blocks of one request."""
         keep = NO_OPINION

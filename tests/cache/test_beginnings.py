@@ -134,3 +134,33 @@ def test_it_finds_what_the_index_would_find(identity: Any, seed: int) -> None:
         chain = chain_of(cache, tokens)
         assert cache.find(chain) == cache.finder.match(chain_of(cache, tokens), 0, None)
         cache.residency.check()
+
+
+def test_an_index_is_asked_only_if_somebody_has_begun_alike() -> None:
+    cache = cache_of()
+    index = Asked()
+    cache.finder._index = index
+    write(cache, list(range(20)))
+    index.starts.clear()
+    assert found(cache, [50, *range(1, 20)]) == 0 and found(cache, list(range(20)), "b") == 0
+    assert index.starts == []
+    assert found(cache, [0, 1, 70, 71]) == 1
+    assert cache.reset()
+    cache.finder._index = index
+    assert found(cache, list(range(20))) == 0 and index.starts == [0]
+
+
+def test_one_of_two_whose_keys_have_met_stays_to_be_found() -> None:
+    """The core compares tokens, so that both may be there."""
+    cache = cache_of(Radix)
+    entries = []
+    for tokens in ([1, 2], [3, 4]):
+        chain = cache.open(view_of(0, RequestContext()), token_bytes(tokens), b"k" * 16)
+        assert chain is not None
+        blocks = cache.pool.take(1)
+        cache.publish(chain, blocks, 2, 0)
+        entries.append(chain.entries[0])
+        cache.release(chain, blocks, 2, 0, ReleaseCause.FINISHED)
+    cache.residency.kill(entries[0])
+    chain = cache.open(view_of(0, RequestContext()), token_bytes([3, 4]), b"k" * 16)
+    assert chain is not None and cache.find(chain) == entries[1:]

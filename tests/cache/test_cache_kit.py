@@ -243,16 +243,24 @@ def test_m8_what_a_failed_step_was_to_write_is_not_found(monkeypatch: Patch) -> 
     def fails() -> None:
         watch = watch_of(CacheKit([Finds()]))
         watch._may_reject = True
-        forward, calls = watch.executor.forward, iter(range(100))
+        executor, calls = watch.executor, iter(range(100))
+        forward, sample, collect = executor.forward, executor.sample, executor.collect
 
         def broken(plan: Any) -> Any:
             if next(calls) == 1:
-                watch.executor._seat(plan)
-                watch.executor.last_plan = plan
-                raise RuntimeError("no")
+                executor._seat(plan)
+                executor.last_plan = plan
+                return None
             return forward(plan)
 
-        monkeypatch.setattr(watch.executor, "forward", broken)
+        def ends(ticket: Any) -> Any:
+            if ticket is None:
+                raise RuntimeError("no")
+            return collect(ticket)
+
+        monkeypatch.setattr(executor, "forward", broken)
+        monkeypatch.setattr(executor, "sample", lambda one, late: one and sample(one, late))
+        monkeypatch.setattr(executor, "collect", ends)
         ask(watch, "a", TENANTS[0], 40)
         ask(watch, "b", TENANTS[0], 40)
 

@@ -242,10 +242,10 @@ def test_an_interrupted_call_leaves_nothing_behind(
 ) -> None:
     step, count = llm.assembly.engine.step, iter(range(10))
 
-    def interrupted() -> Any:
+    def interrupted(**given: Any) -> Any:
         if next(count) == 4:
             raise KeyboardInterrupt
-        return step()
+        return step(**given)
 
     with monkeypatch.context() as patch:
         patch.setattr(llm.assembly.engine, "step", interrupted)
@@ -254,6 +254,13 @@ def test_an_interrupted_call_leaves_nothing_behind(
     assert free_blocks(llm) == 64
     assert len(tokens(generate(llm, TEXT))[0]) == 12
     assert not llm.assembly.engine.has_work
+
+
+def test_who_looks_at_the_parts_finds_the_cache_in_order(llm: LLM) -> None:
+    generate(llm, [[7] * 40])
+    pool = llm._assembly.engine.lifecycle.planner.pool
+    assert pool.num_left > 0, "it did not hold up the answer"
+    assert pool.num_free == free_blocks(llm) == 64 and pool.num_left == 0
 
 
 def test_decisions_can_be_asked_for(llm: LLM) -> None:
