@@ -131,6 +131,16 @@ def gpu(session: nox.Session) -> None:
     run_pytest(session, "-m", "gpu", "--ignore=tests/soak", *session.posargs)
 
 
+@nox.session(name="kernels-compiled")
+def kernels_compiled(session: nox.Session) -> None:
+    """All that tests of Triton's kernels launch compiles for a GPU, which need not be there."""
+    folder = "tests/kernels/triton"
+    skipped = [f"--ignore={folder}/{name}.py" for name in ("test_compile", "test_rehearsal")]
+    told = {"TRITON_INTERPRET": "0", "JACKFIELD_ALL_KERNELS": "1", "PYTHONPATH": folder}
+    arguments = ["-p", "launches_compile", "-n", "2", folder, *skipped, *session.posargs]
+    session.run(shared_python(), "-m", "pytest", "-q", *arguments, env=ONE_THREAD | told)
+
+
 @nox.session(name="conformance-deep")
 def conformance_deep(session: nox.Session) -> None:
     """The property tests again, with many more examples. Takes long; run it before a release."""

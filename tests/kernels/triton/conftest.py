@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 GPU = torch.cuda.is_available()
 ALL = GPU or os.environ.get("JACKFIELD_ALL_KERNELS") == "1"
 """Whether nothing is left out that the interpreter takes long for."""
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 if find_spec("triton") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -62,7 +63,7 @@ def device() -> torch.device:
 
 
 @pytest.fixture(
-    params=[torch.float32, torch.float16, *([torch.bfloat16] if GPU else [])],
+    params=[torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])],
     ids=lambda dtype: str(dtype).removeprefix("torch."),
 )
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
