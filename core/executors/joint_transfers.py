@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from threading import Condition
 
+from jackfield.core.executors.ended_transfers import EndedTransfers
 from jackfield.core.kv.transfers import TransferEnd
 
 GIVEN_UP = "it was given up"
@@ -18,14 +18,13 @@ class _Open:
     seconds: float = 0.0
 
 
-class JointTransfers:
+class JointTransfers(EndedTransfers):
     """What the ranks tell comes in from any thread; the engine's thread takes what has ended."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._ranks = range(size)
-        self._changed = Condition()
         self._open: dict[int, _Open] = {}
-        self._ended: list[TransferEnd] = []
 
     def open(self, numbers: Iterable[int]) -> None:
         """These are about to be ordered of all ranks."""
@@ -47,8 +46,7 @@ class JointTransfers:
             found.error = error if rank == 0 else f"rank {rank}: {error}"
         if not found.missing:
             del self._open[number]
-            self._ended.append(TransferEnd(number, found.error, found.seconds))
-            self._changed.notify_all()
+            self._add(TransferEnd(number, found.error, found.seconds))
 
     def given_up(self, numbers: Iterable[int], by_rank: Sequence[Collection[int]]) -> list[int]:
         """Those of the numbers that every rank gave up; nothing more is told of them. On those that
@@ -64,16 +62,3 @@ class JointTransfers:
                 for rank in ranks:
                     self._end(rank, number, GIVEN_UP)
         return found
-
-    def take(self) -> Sequence[TransferEnd]:
-        """Those that ended since the last call."""
-        if not self._ended:  # asked every step: no lock for nothing
-            return ()
-        with self._changed:
-            taken, self._ended = self._ended, []
-            return taken
-
-    def wait(self, seconds: float) -> None:
-        """Until something has ended that was not taken, or so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended, seconds)

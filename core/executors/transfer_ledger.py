@@ -1,13 +1,13 @@
 """Which transfers are under way, which have ended, and which were given up."""
 
-from collections.abc import Iterable, Sequence
-from threading import Condition
+from collections.abc import Iterable
 from time import perf_counter
 
+from jackfield.core.executors.ended_transfers import EndedTransfers
 from jackfield.core.kv.transfers import TransferEnd
 
 
-class Ledger:
+class Ledger(EndedTransfers):
     """The one thing that the engine's thread and those of the tiers share.
 
     A transfer is open until it ends or is given up. While it touches the device it cannot be given
@@ -15,10 +15,9 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        super().__init__()
         self._touching: dict[int, bool] = {}
         self._opened: dict[int, float] = {}
-        self._ended: list[TransferEnd] = []
 
     def open(self, numbers: Iterable[int]) -> None:
         """These begin."""
@@ -51,8 +50,7 @@ class Ledger:
         with self._changed:
             if self._touching.pop(number, None) is not None:
                 seconds = perf_counter() - self._opened.pop(number)
-                self._ended.append(TransferEnd(number, error, seconds))
-                self._changed.notify_all()
+                self._add(TransferEnd(number, error, seconds))
 
     def cancel(self, numbers: Iterable[int]) -> list[int]:
         """Give up those that are open and do not touch the device; these are returned."""
@@ -61,16 +59,3 @@ class Ledger:
             for number in given_up:
                 del self._touching[number], self._opened[number]
             return given_up
-
-    def take(self) -> Sequence[TransferEnd]:
-        """Those that ended since the last call."""
-        if not self._ended:  # asked every step: no lock for nothing
-            return ()
-        with self._changed:
-            taken, self._ended = self._ended, []
-            return taken
-
-    def wait(self, seconds: float) -> None:
-        """Until something has ended that was not taken, or so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended, seconds)
