@@ -9,34 +9,7 @@ import triton.language as tl
 from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
 from jackfield.plugins.kernels.triton.experts_ahead_kernel import ask_for
 from jackfield.plugins.kernels.triton.experts_align_kernel import FIELDS
-
-
-@triton.jit
-def _sums(
-    rows,
-    weights,
-    width,
-    ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EVEN: tl.constexpr,
-    EXACT: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """`[OUTPUTS, ROWS]`: the weights are the left side, so that few rows are a narrow right one."""
-    sums = tl.zeros([OUTPUTS, ROWS], tl.float32)
-    for start in tl.range(0, width, BLOCK, num_stages=STAGES):
-        entry = start + tl.arange(0, BLOCK)[None, :]
-        if EVEN:
-            left = tl.load(weights[:, None] + entry)
-            right = tl.load(rows[:, None] + entry)
-        else:
-            left = tl.load(weights[:, None] + entry, entry < width, other=0.0)
-            right = tl.load(rows[:, None] + entry, entry < width, other=0.0)
-        if EXACT:
-            left, right = left.to(tl.float32), right.to(tl.float32)
-        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
-    return sums
+from jackfield.plugins.kernels.triton.linear_kernels import tile_sums
 
 
 @triton.jit
@@ -91,7 +64,7 @@ def gate_up_tile_kernel(
     # What lies past the end is computed from the last one, and never stored.
     output = tl.minimum(group * OUTPUTS + both // 2, outputs - 1)
     weights = gate_up + ((2 * expert + both % 2) * outputs + output) * inputs
-    sums = _sums(rows, weights, inputs, ROWS, 2 * OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
+    sums = tile_sums(rows, weights, 0, inputs, ROWS, 2 * OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
     gate, up = tl.split(tl.permute(tl.reshape(sums, (OUTPUTS, 2, ROWS)), (0, 2, 1)))
     gated = gate * tl.sigmoid(gate) * up
     output = (group * OUTPUTS + tl.arange(0, OUTPUTS))[:, None]
@@ -137,7 +110,7 @@ def down_tile_kernel(
     if expert < 0:
         return
     rows = hidden + tl.where(inside, row, 0).to(tl.int64) * inputs
-    sums = _sums(rows, weights, inputs, ROWS, OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
+    sums = tile_sums(rows, weights, 0, inputs, ROWS, OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
     at = row.to(tl.int64)[None, :] * outputs + output[:, None]
     mask = inside[None, :] & (output < outputs)[:, None]
     tl.store(made + at, sums.to(made.dtype.element_ty), mask)

@@ -86,7 +86,7 @@ def vector_kernel(
 
 
 @triton.jit
-def _sums(
+def tile_sums(
     x_rows,
     weights,
     begin,
@@ -98,7 +98,7 @@ def _sums(
     EXACT: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """`[OUTPUTS, ROWS]`: the weights are the left side, whose tiles are the larger ones."""
+    """`[OUTPUTS, ROWS]`: the weights are the left side, so that few rows are a narrow right one."""
     sums = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
         entry = start + tl.arange(0, BLOCK)[None, :]
@@ -186,7 +186,7 @@ def tile_kernel(
     row = tl.arange(0, ROWS)
     x_rows = x + tl.minimum(row, rows - 1).to(tl.int64) * x_stride
     if PARTS == 1:
-        sums = _sums(x_rows, weights, begin, end, ROWS, OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
+        sums = tile_sums(x_rows, weights, begin, end, ROWS, OUTPUTS, BLOCK, EVEN, EXACT, STAGES)
     else:
         sums = _sums_in_parts(
             x_rows, weights, begin, end, ROWS, OUTPUTS, BLOCK, PARTS, EVEN, EXACT, STAGES
