@@ -26,3 +26,16 @@ def replays(graph: torch.cuda.CUDAGraph, rounds: int) -> list[float]:
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) * 1000)
     return sorted(times[1:])
+
+
+def per_launch(body: Callable[[], object], launches: int, rounds: int) -> float:
+    """Microseconds of one launch of those of `body`, which has been run before: the best of some
+    replays, since others can only make it slower."""
+    # Without the cleaning up of `torch.cuda.graph`, which takes longer than all else here.
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        body()
+        graph.capture_end()
+    return replays(graph, rounds)[0] / launches

@@ -14,14 +14,13 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
-from replays import replays
+from replays import per_launch
+from side_by_side import compile_jobs
 from torch import Tensor
 
 from jackfield.core.api.experts import Routing
@@ -173,18 +172,14 @@ def touched(calls: list[ExpertWork]) -> float:
 
 
 def timed(bodies: list[Callable[[], object]]) -> float:
-    """Microseconds of one of them, the best of some rounds: others can only make it slower."""
-    # Without the cleaning up of `torch.cuda.graph`, which takes longer than all else here.
-    for body in bodies[:1]:
-        body()
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        graph.capture_begin()
+    """Microseconds of one of them."""
+    bodies[0]()
+
+    def all_of_them() -> None:
         for body in bodies:
             body()
-        graph.capture_end()
-    return replays(graph, ROUNDS)[0] / len(bodies)
+
+    return per_launch(all_of_them, len(bodies), ROUNDS)
 
 
 def near(found: Tensor, wanted: Tensor) -> bool:
@@ -470,19 +465,9 @@ def jobs() -> dict[str, tuple[str, Shape, str, Config]]:
     return found
 
 
-def compile_all() -> None:
-    began, wanted = perf_counter(), jobs()
-    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
-        done = {name: pool.submit(compile_one, *job) for name, job in wanted.items()}
-        for name, future in done.items():
-            if future.exception() is not None:
-                print("a configuration failed:", name, future.exception(), file=sys.stderr)
-    print(f"compiled {len(wanted)} kernels in {perf_counter() - began:.0f} s", flush=True)
-
-
 def main() -> None:
     torch.manual_seed(0)
-    compile_all()
+    compile_jobs(compile_one, jobs(), WORKERS)
     began = perf_counter()
     bandwidth = measure_ceilings(DEVICE, DTYPE).read / 1e12
     print(f"reads {bandwidth:.2f} TB/s")

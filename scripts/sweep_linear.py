@@ -15,15 +15,13 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
-from replays import replays
+from replays import per_launch
+from side_by_side import compile_jobs
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -172,28 +170,8 @@ def compile_all(ahead: int) -> None:
                 tiles = "PARTS" in config
                 job = (max(rows, 8), 4096) if tiles else (rows, shape[1])
                 jobs.add((*job, json.dumps(config)))
-    began = perf_counter()
-    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
-        done = {
-            pool.submit(compile_one, rows, inputs, json.loads(config)): (rows, inputs, config)
-            for rows, inputs, config in sorted(jobs)
-        }
-        for future, what in done.items():
-            if future.exception() is not None:
-                print("a configuration failed:", what, future.exception(), file=sys.stderr)
-    print(f"compiled {len(jobs)} configurations in {perf_counter() - began:.0f} s", flush=True)
-
-
-def timed(body: Callable[[], None], launches: int) -> float:
-    """Microseconds of one launch, the best of some rounds: others can only make it slower."""
-    # Without the cleaning up of `torch.cuda.graph`, which takes longer than all else here.
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        graph.capture_begin()
-        body()
-        graph.capture_end()
-    return replays(graph, ROUNDS)[0] / launches
+    found = {job: (*job[:2], json.loads(job[2])) for job in sorted(jobs)}
+    compile_jobs(compile_one, found, WORKERS)
 
 
 def measure(config: Config, x: Tensor, weights: list[PackedLinear], want: Tensor) -> Timing:
@@ -205,7 +183,7 @@ def measure(config: Config, x: Tensor, weights: list[PackedLinear], want: Tensor
             multiply(x, packed)
 
     first = multiply(x, weights[0])
-    time = timed(body, len(walk))
+    time = per_launch(body, len(walk), ROUNDS)
     again = multiply(x, weights[0])
     right = (first.float() - want).abs() <= TOLERANCE * (1 + want.abs())
     return Timing(config, time, bool(right.all()) and torch.equal(first, again))
