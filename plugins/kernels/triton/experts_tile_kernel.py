@@ -6,8 +6,8 @@ Costs what it takes to read the weights of the experts that have rows, as long a
 import triton
 import triton.language as tl
 
+from jackfield.plugins.kernels.triton.ahead_kernel import ask_for
 from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
-from jackfield.plugins.kernels.triton.experts_ahead_kernel import ask_for
 from jackfield.plugins.kernels.triton.experts_align_kernel import FIELDS
 from jackfield.plugins.kernels.triton.linear_kernels import tile_sums
 
@@ -104,7 +104,7 @@ def down_tile_kernel(
     # What lies past the end is computed from the last one, and never stored.
     weights = down + (expert * outputs + tl.minimum(output, outputs - 1)) * inputs
     if expert >= 0:
-        ask_for(weights, inputs, AHEAD)
+        ask_for(weights, 0, inputs, AHEAD)
     wait_alone(EARLY)
     let_next_begin(EARLY)
     if expert < 0:

@@ -7,8 +7,8 @@ token, and weights go from memory straight to registers.
 import triton
 import triton.language as tl
 
+from jackfield.plugins.kernels.triton.ahead_kernel import ask_for
 from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
-from jackfield.plugins.kernels.triton.experts_ahead_kernel import ask_for
 
 
 @triton.jit
@@ -104,7 +104,7 @@ def down_vector_kernel(
     index = expert[:, None] * HIDDEN + tl.minimum(output, HIDDEN - 1)[None, :]
     weights = down + index * WIDTH
     if AHEAD > 0:
-        ask_for(tl.reshape(weights, (PADDED * OUTPUTS,)), WIDTH, AHEAD)
+        ask_for(tl.reshape(weights, (PADDED * OUTPUTS,)), 0, WIDTH, AHEAD)
     wait_alone(EARLY)
     let_next_begin(EARLY)
     share = tl.load(shares + assignment, real, other=0.0)

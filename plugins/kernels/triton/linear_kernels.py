@@ -8,8 +8,8 @@ asks for so many entries of each output's weights before it waits for that kerne
 import triton
 import triton.language as tl
 
-LINE: tl.constexpr = tl.constexpr(128)
-"""Bytes that the cache fetches at once."""
+from jackfield.plugins.kernels.triton.ahead_kernel import ask_for
+from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
 
 
 @triton.jit
@@ -17,19 +17,9 @@ def _begin(weights, first, width, AHEAD: tl.constexpr):
     """weights `[OUTPUTS]`: where those of each output begin. Nothing that another kernel writes
     may be read, and nothing written, before this."""
     if AHEAD > 0:
-        tl.extra.cuda.gdc_launch_dependents()
-        STEP: tl.constexpr = LINE // (weights.dtype.element_ty.primitive_bitwidth // 8)
-        entry = tl.minimum(first + tl.arange(0, AHEAD // STEP) * STEP, width - 1)
-        address = (weights[:, None] + entry[None, :]).to(tl.int64)
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-            "=r,l",
-            [address],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
-        tl.extra.cuda.gdc_wait()
+        let_next_begin(True)
+        ask_for(weights, first, width, AHEAD)
+        wait_alone(True)
 
 
 @triton.jit

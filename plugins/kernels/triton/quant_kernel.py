@@ -13,6 +13,7 @@ point; products are summed in float32, and scales come in once per group, in flo
 import triton
 import triton.language as tl
 
+from jackfield.plugins.kernels.triton.ahead_kernel import fetch
 from jackfield.plugins.kernels.triton.early_kernel import let_next_begin
 from jackfield.plugins.kernels.triton.quant_values_kernel import add_exactly, unpack
 
@@ -33,14 +34,7 @@ def ask_early(words, program, begin, outputs, blocks, SIDES: tl.constexpr, AHEAD
     line = begin * (BLOCK // LINE) + tl.arange(0, AHEAD)
     line = tl.minimum(line, blocks * (BLOCK // LINE) - 1)
     address = words + side.to(tl.int64)[:, None] * blocks * BLOCK + line[None, :] * LINE
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-        "=r,l",
-        [address.to(tl.int64)],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    fetch(address.to(tl.int64))
 
 
 @triton.jit
