@@ -208,8 +208,9 @@ class Engine:
     def step(self, *, later: bool = False) -> list[Delta]:
         """Plan and submit one step, collect what is due. Returns the news since the last call.
 
-        later: what answers leave in the cache that have ended is put in order when the next step
-        is under way, and does not hold up their news. Numbers of the cache need `settle` then.
+        later: what steps write, and what answers leave behind that have ended, is made known to
+        the cache while as many steps are under way as may be, or when somebody asks, so that it
+        holds up neither a launch nor news. Numbers of the cache need `settle` then.
         """
         with self._turn.take("step"):
             self._cache.defers = later
@@ -255,6 +256,7 @@ class Engine:
             self.lifecycle.followed(requests[plan.num_decodes :])
         self._transferring.order()
         while len(self._in_flight) > (self._settings.overlap if plan is not None else 0):
+            self._cache.tidy()
             self._collect()
             if plan is None:
                 break
@@ -283,7 +285,6 @@ class Engine:
             self._fail(plan, requests, error)
             return
         self._in_flight.append(InFlight(plan, requests, ticket, started, launched))
-        self._cache.settle()
         self._planner.publish(requests[plan.num_decodes :], plan.number)
         self._open_groups(requests)
 

@@ -2,15 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from jackfield.core.api import Keep, ReleaseCause, Released, RequestView
+from jackfield.core.kv.backlog import Backlog, Departure, Publication
 from jackfield.core.kv.beginnings import Beginnings
 from jackfield.core.kv.cache_metrics import CacheMetrics
-from jackfield.core.kv.departures import Departure, Departures
 from jackfield.core.kv.entry import NO_BLOCK, Entry
 from jackfield.core.kv.finder import Finder
+from jackfield.core.kv.keeping import Keeping
 from jackfield.core.kv.namespaces import Namespaces
 from jackfield.core.kv.pool import BlockPool
 from jackfield.core.kv.request_chain import RequestChain
@@ -33,8 +33,9 @@ class BlockCache:
 
     A block of a running request is published when the step that fills it is planned, so that
     later steps read it; a step that fails takes back what it was to write. leased: chains of
-    preempted requests that wait to go on. defers: what requests leave behind that have their answer
-    is put in order at `settle`, or before anybody could tell: until then its blocks count as free.
+    preempted requests that wait to go on. defers: what is published, and what requests leave behind
+    that have their answer, is put in order at `tidy`, or before anybody could tell; until then
+    blocks that were left behind count as free.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -44,10 +45,9 @@ class BlockCache:
         self.metrics: CacheMetrics = parts.residency.metrics
         self._namespaces = parts.namespaces
         self._retention = parts.retention
-        self._most_pinned = parts.most_pinned
-        self._expiries: list[tuple[float, int]] = []
+        self._keeping = Keeping(parts.finder, parts.residency, parts.most_pinned)
         self._beginnings = Beginnings()
-        self._departures = Departures()
+        self._backlog = Backlog(self)
         self.pool.settle = self.settle
         self.leased: dict[RequestChain, None] = {}
         self.defers = False
@@ -74,7 +74,7 @@ class BlockCache:
 
     def find(self, chain: RequestChain) -> list[Entry]:
         """Entries that hold the chain's content, wherever they are; without a gap."""
-        if self._departures.may_concern(chain):
+        if self._backlog.may_concern(chain):
             self.settle()
         if chain.epoch == self.finder.epoch:
             return chain.found
@@ -134,10 +134,19 @@ class BlockCache:
     def publish(
         self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int
     ) -> None:
-        """The first `num_tokens` positions of a running request are written by that step. Nothing
-        waits to be put in order."""
-        if not chain.closed:
-            self._publish(chain, blocks, num_tokens, step, last=False)
+        """The first `num_tokens` positions of a running request are written by that step."""
+        if chain.closed:
+            return
+        publication = Publication(chain, blocks, num_tokens, step)
+        if self.defers and self._is_plain(chain):
+            self._backlog.publish(publication)
+        else:
+            self.settle()
+            self.enter(publication)
+
+    def enter(self, publication: Publication) -> None:
+        """For the backlog."""
+        self._publish(*publication, last=False)
 
     def _publish(
         self, chain: RequestChain, blocks: Sequence[int], num_tokens: int, step: int, last: bool
@@ -213,29 +222,36 @@ class BlockCache:
         answer: known tokens that its chain does not know yet.
         """
         keep = self._keep(chain, num_tokens, cause)
-        waits = self.defers and self._may_wait(chain, keep, cause)
-        if not waits:
+        is_quiet = cause is ReleaseCause.FINISHED and keep == NO_OPINION
+        waits = self.defers and is_quiet and self._is_plain(chain)
+        if waits:
+            self._backlog.enter()
+        else:
             self.settle()
         left = self.pool.leave(blocks, last_step)
         departure = Departure(chain, blocks, num_tokens, last_step, answer, left)
         if waits:
-            self._departures.add(departure)
-            self.pool.num_left += len(left.entries) + len(left.blocks)
+            self.pool.num_left += departure.num_left
+            self._backlog.leave(departure)
         else:
             self._file(departure, keep, cause)
 
-    def _may_wait(self, chain: RequestChain, keep: Keep, cause: ReleaseCause) -> bool:
+    def _is_plain(self, chain: RequestChain) -> bool:
         """Whether it makes no difference when its blocks are put in order."""
-        is_plain = cause is ReleaseCause.FINISHED and keep == NO_OPINION and bool(chain.head)
-        return is_plain and self.shares and not self.residency.tiers
+        return self.shares and not self.residency.tiers and bool(chain.head)
 
     def settle(self) -> None:
-        """Put in order what was left behind."""
-        departures = self._departures.take()
-        if departures:
-            self.pool.num_left = 0
-            for departure in departures:
-                self._file(departure, NO_OPINION, ReleaseCause.FINISHED)
+        """Put in order what was put off."""
+        self._backlog.clear()
+
+    def tidy(self) -> None:
+        """The same with some of it, which takes no longer than a step."""
+        self._backlog.shorten()
+
+    def file(self, departure: Departure) -> None:
+        """For the backlog."""
+        self.pool.num_left -= departure.num_left
+        self._file(departure, NO_OPINION, ReleaseCause.FINISHED)
 
     def _file(self, departure: Departure, keep: Keep, cause: ReleaseCause) -> None:
         """What the request has written is cached, and its other blocks are free."""
@@ -245,7 +261,7 @@ class BlockCache:
             self._publish(chain, blocks, num_tokens, last_step, last=True)
         entries, chain.entries = chain.entries, []
         alive = [entry for entry in entries if not entry.dead]
-        self._retain(alive, keep)
+        self._keeping.mark(alive, keep)
         if cause is ReleaseCause.PREEMPTED:
             self._lease(chain, alive)
         for entry in left.entries:
@@ -267,43 +283,6 @@ class BlockCache:
         if cause is not ReleaseCause.FINISHED:
             return asked
         return fold(asked, Keep(pin=hints.pin, ttl=hints.ttl))
-
-    def _retain(self, entries: Sequence[Entry], keep: Keep) -> None:
-        if keep == NO_OPINION:
-            return
-        changed = []
-        for entry in entries:
-            if self._apply(entry, keep):
-                changed.append(entry)
-        if changed:
-            self._tell_changed(changed)
-
-    def _tell_changed(self, entries: Sequence[Entry]) -> None:
-        """What is kept of these entries has changed, in every tier that holds them."""
-        self.residency.order.update([one for one in entries if one.block != NO_BLOCK], self.now)
-        for name, tier in self.residency.tiers.items():
-            there = [entry for entry in entries if name in entry.slots]
-            if there:
-                tier.order.update(there, self.now)
-
-    def _apply(self, entry: Entry, keep: Keep) -> bool:
-        before = (entry.pinned, entry.priority, entry.expires)
-        entry.priority = max(entry.priority, keep.priority)
-        if keep.pin and not entry.pinned:
-            self._pin(entry)
-        if keep.ttl is not None:
-            expires = self.now + keep.ttl
-            if entry.expires is None or entry.expires < expires:
-                entry.expires = expires
-                heappush(self._expiries, (expires, entry.id))
-        return before != (entry.pinned, entry.priority, entry.expires)
-
-    def _pin(self, entry: Entry) -> None:
-        if self.residency.num_pinned < self._most_pinned:
-            entry.pinned = True
-            self.residency.num_pinned += 1
-        else:
-            self.metrics.refused_pins += 1
 
     def _drop(self, entries: Sequence[Entry]) -> None:
         """Entries of one chain go, from its end up to what somebody else needs."""
@@ -353,20 +332,9 @@ class BlockCache:
     def begin(self, now: float) -> None:
         """A step is about to be planned: what has expired goes, unless somebody needs it."""
         self.residency.now = now
-        due: dict[int, Entry] = {}
-        while self._expiries and self._expiries[0][0] <= now:
-            expires, number = heappop(self._expiries)
-            entry = self.finder.entries.get(number)
-            if entry is not None and entry.expires == expires:
-                due[number] = entry
-        if due:
+        if self._keeping.is_due:
             self.settle()
-        for entry in sorted(due.values(), key=lambda one: -one.depth):
-            if entry.is_needed:
-                entry.expires = None
-                self._tell_changed((entry,))
-            else:
-                self.residency.kill(entry)
+            self._keeping.expire()
 
     def invalidate(self, step: int) -> set[Entry]:
         """That step has failed: what it or a later one was to write is unknown, and goes.
@@ -386,7 +354,7 @@ class BlockCache:
             return False
         with self.residency.order.leaving():
             self._kill(entries)
-        self._expiries.clear()
+        self._keeping.clear()
         self._beginnings.clear()
         self.finder.reset()
         return True

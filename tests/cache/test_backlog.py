@@ -1,6 +1,7 @@
 """What answers leave behind may be put in order later, and nobody can tell."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -31,6 +32,7 @@ from jackfield.plugins.cache.prefix import Prefix
 from jackfield.plugins.cache.radix import Radix
 
 PLENTY = Sizes(num_blocks=64, max_tokens=32)
+TWO_STEPS = replace(PLENTY, overlap=1)
 LONG = GREEDY.with_(max_tokens=9, ignore_eos=True)
 
 
@@ -317,3 +319,59 @@ def test_nobody_can_tell(seed: int) -> None:
         twins.step()
     twins.settle()
     assert twins.waited > 0
+
+
+def entries(engine: Engine) -> int:
+    return len(cache_of(engine).finder.entries)
+
+
+def test_what_a_step_writes_is_known_while_as_many_are_under_way_as_may_be() -> None:
+    engine = engine_of(TWO_STEPS)
+    engine.add(request("a", range(10), LONG))
+    engine.step(later=True)
+    assert entries(engine) == 0, "nothing holds up the next launch"
+    engine.step(later=True)
+    assert entries(engine) == 2
+
+
+@pytest.mark.parametrize("identity", [Prefix, Radix])
+def test_who_comes_meanwhile_finds_it(identity: Any) -> None:
+    engine = engine_of(TWO_STEPS, identity)
+    engine.add(request("a", range(10), LONG))
+    engine.step(later=True)
+    [*_, last] = answer(engine, "b", [*range(10), 7])
+    assert last.num_cached == 8
+
+
+def test_whoever_ends_before_has_published() -> None:
+    engine = engine_of(TWO_STEPS)
+    engine.add(request("a", range(10), LONG))
+    engine.step(later=True)
+    engine.abort("a")
+    assert entries(engine) == 2
+    engine.check()
+
+
+def test_what_a_failed_step_was_to_write_is_not_known() -> None:
+    engine = engine_of(TWO_STEPS, fails=[0])
+    engine.add(request("a", range(10), LONG))
+    engine.step(later=True)
+    engine.step(later=True)
+    assert entries(engine) == 0
+    engine.check()
+
+
+def test_many_departures_are_put_in_order_a_few_at_a_time() -> None:
+    engine = engine_of(Sizes(num_blocks=256, max_tokens=256, max_seqs=32))
+    for i in range(24):
+        engine.add(request(f"a{i}", range(20 * i, 20 * i + 10), LONG))
+    while engine.has_work:
+        engine.step(later=True)
+    assert left(engine) == 24 * 5
+    engine.add(request("b", range(600, 605), LONG))
+    seen = []
+    for _ in range(3):
+        engine.step(later=True)
+        seen.append(left(engine))
+    assert seen == [120 - 65, 0, 0]
+    assert contents(engine).contents == 24 * 4 + 1
