@@ -21,12 +21,14 @@ CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TOOLS = ("nox", "ruff", "mypy", "import-linter")
 EXAMPLE = ROOT / "tests" / "meta" / "example_plugin"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+# Many tests start processes, which would compile the package again, each for itself.
+KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "none"
 nox.options.error_on_external_run = False
 nox.options.sessions = [
-    "lint", "types", "imports", "docs", "tests", "stacks", "wheel", "downstream",
+    "lint", "types", "imports", "docs", "tests", "wheel", "downstream",
 ]  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Mypy, strict, on the package as it is imported."""
-    session.run(shared_python(), "-m", "mypy")
+    session.run(shared_python(), "-m", "mypy", "--num-workers", "2")
 
 
 @nox.session
@@ -59,15 +61,17 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """The whole suite, but for what needs a GPU and what other sessions run."""
-    elsewhere = ("stacks", "meta/test_wheel.py", "soak", "clients", "differential")
+    elsewhere = ("meta/test_wheel.py", "soak", "clients", "differential")
     skipped = [f"--ignore=tests/{name}" for name in elsewhere]
-    arguments = session.posargs or ["-m", "not gpu and not long", "-n", "2", *skipped]
+    # Who has finished takes half of what the other has left: long tests are neighbours.
+    workers = ("-n", "2", "--dist", "worksteal")
+    arguments = session.posargs or ["-m", "not gpu and not long", *workers, *skipped]
     run_pytest(session, *arguments)
 
 
 @nox.session
 def stacks(session: nox.Session) -> None:
-    """One real generation with every pair of installed policies, caches and kernels."""
+    """Part of the suite: a generation with every pair of installed policies, caches, kernels."""
     run_pytest(session, "-m", "not gpu", "tests/stacks")
 
 
@@ -75,13 +79,13 @@ def stacks(session: nox.Session) -> None:
 def wheel(session: nox.Session) -> None:
     """The distributions hold exactly the tracked files, and the wheel works by itself."""
     run_pytest(session, "tests/meta/test_wheel.py")
-    session.run(clean_python(session), "-I", "tests/meta/installed.py", str(CLEAN), str(ROOT))
+    session.run(clean_python(), "-I", "tests/meta/installed.py", str(CLEAN), str(ROOT))
 
 
 @nox.session
 def downstream(session: nox.Session) -> None:
     """A third party's policy is installed, chosen, run, tested and uninstalled."""
-    python = clean_python(session)
+    python = clean_python()
     build = ("-m", "build", "--no-isolation", "--wheel", "--outdir", str(DIST), str(EXAMPLE))
     session.run(shared_python(), *build, silent=True)
     pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield_shortest"))
@@ -155,7 +159,8 @@ def differential(session: nox.Session) -> None:
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
     """Pytest in the shared environment, with one thread, so that tests can run side by side."""
-    session.run(shared_python(), "-m", "pytest", "-q", *arguments, env=ONE_THREAD)
+    environment = ONE_THREAD | KEPT_BYTECODE
+    session.run(shared_python(), "-m", "pytest", "-q", *arguments, env=environment)
 
 
 def pip(session: nox.Session, python: str, *arguments: str) -> None:
@@ -182,16 +187,25 @@ def is_ready(python: str) -> bool:
     return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def clean_python(session: nox.Session) -> str:
+@cache
+def clean_python() -> str:
     """The interpreter of an environment with the wheel as it is now, made from the sdist."""
-    build = ("-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT))
-    session.run(shared_python(), *build, silent=True)
+    run_quietly(shared_python(), "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT))
     python = str(CLEAN / "bin" / "python")
     if not Path(python).exists():
-        session.run(shared_python(), "-m", "venv", str(CLEAN))
-    pip(session, python, "install", *CONSTRAINTS, newest("jackfield-"))
-    pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield-"))
+        run_quietly(shared_python(), "-m", "venv", str(CLEAN))
+    wheel, install = newest("jackfield-"), (python, "-m", "pip", "install")
+    run_quietly(*install, *CONSTRAINTS, wheel)
+    run_quietly(*install, "--force-reinstall", "--no-deps", wheel)
     return python
+
+
+def run_quietly(*command: str) -> None:
+    """For what several sessions share: its output is shown when it fails."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n")
+    done.check_returncode()
 
 
 def newest(prefix: str) -> str:
