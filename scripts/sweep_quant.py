@@ -27,7 +27,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from jackfield.core.api.quant import QuantKind
-from jackfield.plugins.kernels.triton.quant_matmul import TritonQuantMatmul, class_of, dense
+from jackfield.plugins.kernels.triton.quant_matmul import (
+    TritonQuantMatmul,
+    class_of,
+    dense,
+    label_of,
+)
 from jackfield.plugins.kernels.triton.quant_pack import (
     AT_ONCE,
     ROW_PARTS,
@@ -277,14 +282,15 @@ Results = dict[tuple[Kind, Shape], dict[int, list[Timing]]]
 
 
 def table_of(results: Results) -> dict[str, Config]:
-    """Kinds of as many bits share an entry: the least sum of times in relation to the best."""
+    """Kinds of one label share an entry: the least sum of times in relation to the best."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (kind, shape), found in results.items():
         for rows, timings in found.items():
             if not timings:
                 continue
-            name = f"{kind.bits}_{class_of(rows)}_{shape[0]}_{shape[1]}"
+            label = label_of(kind.kind, kind.group)
+            name = f"{label}_{class_of(rows)}_{shape[0]}_{shape[1]}"
             best = min((t.time for t in timings if t.right), default=1.0)
             for timing in timings:
                 text = json.dumps(timing.config)
@@ -316,7 +322,7 @@ def show_models(
         size = sum(LAYERS * bytes_of(made_up(kind, shape)) for shape in SHAPES)
         for rows in ROWS:
             times = [
-                time_of(results.get((kind, shape), {}), kind.bits, rows, shape, table)
+                time_of(results.get((kind, shape), {}), kind, rows, shape, table)
                 for shape in SHAPES
             ]
             if not all(times):
@@ -331,13 +337,14 @@ def show_models(
 
 def time_of(
     found: Mapping[int, list[Timing]],
-    bits: int,
+    kind: Kind,
     rows: int,
     shape: Shape,
     table: Mapping[str, Config],
 ) -> float | None:
     """Of the table's entry."""
-    entry = table.get(f"{bits}_{class_of(rows)}_{shape[0]}_{shape[1]}")
+    label = label_of(kind.kind, kind.group)
+    entry = table.get(f"{label}_{class_of(rows)}_{shape[0]}_{shape[1]}")
     return next((timing.time for timing in found.get(rows, []) if timing.config == entry), None)
 
 

@@ -37,9 +37,11 @@ from jackfield.core.api.claims import (
 )
 from jackfield.core.api.collective import (
     COLLECTIVES,
+    JOINED,
     RANK_OPERATIONS,
     AllGather,
     AllReduce,
+    AllReduceAddRmsNorm,
     Collective,
     Ranks,
 )
@@ -129,6 +131,7 @@ from jackfield.core.api.model import (
 from jackfield.core.api.output import LOGPROB_FLOOR, FinishReason, Logprob
 from jackfield.core.api.predictor import Predictor
 from jackfield.core.api.quant import QuantizedWeights, QuantKind, QuantMatmul, QuantWeight
+from jackfield.core.api.quant_experts import QuantExpert, QuantExperts
 from jackfield.core.api.reordering import Reordering
 from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView, Trust
 from jackfield.core.api.retention import Keep, ReleaseCause, Released
@@ -169,8 +172,8 @@ __all__ = [
     "MoveCandidate", "MoveView", "ReleaseCause", "Released", "Reordering", "ScaleSource",
     "TierSpace", "TierSpec", "TierStore",
     # kernels
-    "COLLECTIVES", "NO_TOKEN", "OPERATIONS", "OPTIONAL_OPERATIONS", "PART_MULTIPLE",
-    "RANK_OPERATIONS", "AllGather", "AllReduce",
+    "COLLECTIVES", "JOINED", "NO_TOKEN", "OPERATIONS", "OPTIONAL_OPERATIONS", "PART_MULTIPLE",
+    "RANK_OPERATIONS", "AllGather", "AllReduce", "AllReduceAddRmsNorm",
     "AttentionKernel", "AttnBatch", "AttnStep", "BatchLimits", "Best", "Collective",
     "CountsExperts", "ExpertHistogram", "Experts", "HeadNorms", "KernelPlugin", "KvLayer",
     "KvLayout", "KvSpec", "KvTensor", "LatentAttentionKernel", "LatentHeads", "LatentProjected",
@@ -181,7 +184,7 @@ __all__ = [
     "Attend", "LayerGroup", "LogitsPart", "Model", "ModelInputs", "ModelSpec", "PartsLogits",
     "Shard", "Split", "Weights",
     # quantized weights
-    "QuantKind", "QuantMatmul", "QuantWeight", "QuantizedWeights",
+    "QuantExpert", "QuantExperts", "QuantKind", "QuantMatmul", "QuantWeight", "QuantizedWeights",
     # hooks
     "API_VERSION", "KINDS", "PROJECT", "SPECIFICATIONS", "CacheHooks", "SchedulerHooks",
     "ServerHooks", "hookimpl", "hookspec",

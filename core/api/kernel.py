@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jackfield.core.api.collective import AllGather, AllReduce
+from jackfield.core.api.collective import AllGather, AllReduce, AllReduceAddRmsNorm
 from jackfield.core.api.draw import Sample as Sample
 from jackfield.core.api.draw import SampleBatch as SampleBatch
 from jackfield.core.api.draw import SamplePart
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from jackfield.core.api.quant import QuantMatmul
+    from jackfield.core.api.quant_experts import QuantExperts
 
 
 class KvSpec(NamedTuple):
@@ -333,15 +334,17 @@ class Operations:
     experts: Experts | None = None
     route: Route | None = None
     quant_matmul: "QuantMatmul | None" = None
+    quant_experts: "QuantExperts | None" = None
     all_reduce: AllReduce | None = None
     all_gather: AllGather | None = None
+    all_reduce_add_rms_norm: AllReduceAddRmsNorm | None = None
     sample_part: SamplePart | None = None
 
 
 OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
 """The names that a kernel plugin may provide."""
 OPTIONAL_OPERATIONS = frozenset(
-    {"qk_norm_rope_write", "step_inputs", "experts", "route", "quant_matmul"}
+    {"qk_norm_rope_write", "step_inputs", "experts", "route", "quant_matmul", "quant_experts"}
 )
 """Those that nobody need provide."""
 

@@ -30,9 +30,9 @@ class ModelSpec(NamedTuple):
     is wanted. alike_prompts: the longest prompt whose keys do not depend on its length; None = no
     prompt's do. Longer ones share blocks only with prompts of their length. num_parameters: weights
     that take part in a product or a look-up. latent: as in `KvSpec`. uses_experts: whether it calls
-    the operations `experts` and `route`, if they are there. divides: whether ranks can share it.
-    widths: what beside the heads they share evenly, in words, and its size. num_experts: of a
-    layer; 0 = none. expert_width: what ranks share of each expert.
+    the operations `experts`, `quant_experts` and `route`, if they are there. divides: whether ranks
+    can share it. widths: what beside the heads they share evenly, in words, and its size.
+    num_experts: of a layer; 0 = none. expert_width: what ranks share of each expert.
     """
 
     num_layers: int

@@ -28,13 +28,23 @@ class PlannedWeights:
     """Implements `QuantizedWeights` on files that a `quantization_config` describes.
 
     Memory beside what it returned: one weight as it is stored, a few times. kept, dequantized: how
-    many weights were taken the one way and the other.
+    many weights were taken the one way and the other; what was taken both ways was dequantized.
     """
 
     def __init__(self, weights: SafetensorsWeights, plan: QuantPlan) -> None:
         self._weights, self._plan = weights, plan
-        self.kept = self.dequantized = 0
+        self._asked: set[str] = set()
+        self._kept: set[str] = set()
+        self._plain: set[str] = set()
         weights.ignore(ACTIVATIONS)
+
+    @property
+    def kept(self) -> int:
+        return len(self._kept - self._plain)
+
+    @property
+    def dequantized(self) -> int:
+        return len(self._plain)
 
     def has(self, name: str) -> bool:
         """Whether there is such a weight, however it is stored."""
@@ -51,7 +61,7 @@ class PlannedWeights:
         weight = self._read(name, shape)
         if weight is None:
             return self._weights.take(name, shape, split, part)
-        self.dequantized += 1
+        self._plain.add(name)
         slices = shard_slice(name, shape, split, self._weights.shard, part)
         whole = _dequantize(weight, self._weights.dtype)
         return whole[slices].clone() if split is not Split.NONE else whole
@@ -71,8 +81,10 @@ class PlannedWeights:
         weight = self._read(name, shape)
         if weight is None:
             return None
+        self._asked.add(name)
         found = quant_part(name, weight, split, self._weights.shard, part)
-        self.kept += found is not None
+        if found is not None:
+            self._kept.add(name)
         return found
 
     def ignore(self, pattern: str) -> None:
@@ -97,11 +109,20 @@ class PlannedWeights:
             )
         if self.dequantized:
             log.warning(
-                "%d quantized weights of %d were dequantized while they were loaded, since the "
-                "model or the kernels do not take them as they are, or ranks cannot share them so.",
+                "%d quantized weights of %d were dequantized while they were loaded, since %s.",
                 self.dequantized,
                 self.dequantized + self.kept,
+                self._why(),
             )
+
+    def _why(self) -> str:
+        """Of what was dequantized."""
+        undivided = (self._plain & self._asked) - self._kept
+        reasons = (
+            ("the model or the kernels do not take %d as they are", self._plain - undivided),
+            ("ranks cannot share %d as they are", undivided),
+        )
+        return " and ".join(text % len(names) for text, names in reasons if names)
 
     def _is_empty_bias(self, name: str) -> bool:
         """Some tools store zeros for products that have no bias."""

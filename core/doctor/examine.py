@@ -13,6 +13,7 @@ from jackfield.core.checkpoint.resolve import locate_model
 from jackfield.core.checkpoint.safetensors_header import StoredTensor
 from jackfield.core.doctor.finding import Finding, has_problem, note, ok, problem
 from jackfield.core.doctor.header_weights import HeaderWeights
+from jackfield.core.doctor.made_up_sizes import MadeUpSizes
 from jackfield.core.doctor.memory import Room, check_memory
 from jackfield.core.doctor.sizes import check_context, check_ranks
 from jackfield.core.doctor.source import Source, open_source
@@ -130,7 +131,7 @@ class _Examination:
             self.findings.append(problem("stack", str(error)))
             return
         if self._stored is None:
-            size = self.spec.num_parameters * self._dtype.itemsize
+            size = self._made_up_size(self.spec, served)
             self.findings += check_memory(served, size, self._room(served, size))
             return
         weights = HeaderWeights(self._stored, self._plan, self._dtype)
@@ -139,6 +140,14 @@ class _Examination:
         if not has_problem(self.findings):
             self._tell_quantization(weights, served)
         self.findings += check_memory(served, weights.bytes, self._room(served, weights.bytes))
+
+    def _made_up_size(self, spec: ModelSpec, served: Served) -> int:
+        """Of weights that no file tells of."""
+        if self._plan is not None:
+            weights = MadeUpSizes(self._plan, self._dtype)
+            if build(self._class, self._source.config, weights, served.table.owners) is None:
+                return weights.bytes
+        return spec.num_parameters * self._dtype.itemsize
 
     def _tell_quantization(self, weights: HeaderWeights, served: Served) -> None:
         plan = self._plan
@@ -152,14 +161,17 @@ class _Examination:
                 f"quantization_config, or fetch the model again.",
             ))  # fmt: skip
             return
-        owner = served.table.owners.get("quant_matmul")
+        owners = served.table.owners
+        experts = self.spec is not None and self.spec.num_experts > 0
+        names = ("quant_matmul", "quant_experts") if experts else ("quant_matmul",)
+        who = " and ".join(dict.fromkeys(repr(owners[name]) for name in names if name in owners))
         text = f"{schemes}: {weights.kept:,} weights stay as they are stored"
-        text += f", multiplied by {owner!r}" if weights.kept else ""
+        text += f", multiplied by {who}" if weights.kept else ""
         if not weights.dequantized:
             self.findings.append(ok("quantization", f"{text}."))
             return
         why = "they take the memory of plain ones"
-        why = "add 'torch' to kernel.stack" if owner is None else why
+        why = why if owners.keys() >= set(names) else "add 'torch' to kernel.stack"
         self.findings.append(note(
             "quantization",
             f"{text}, {weights.dequantized:,} are dequantized when they are loaded; {why}.",

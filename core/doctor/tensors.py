@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from jackfield.core.api import OPERATIONS, Operations, Shard
+from jackfield.core.api import OPERATIONS, Operations, Shard, Weights
 from jackfield.core.checkpoint.safetensors_header import StoredTensor
 from jackfield.core.doctor.finding import Finding, note, ok, problem
 from jackfield.core.doctor.header_weights import HeaderWeights, Unlike
@@ -30,7 +30,7 @@ class NoOperation:
         raise AssertionError("a model without weights is not called")
 
 
-def build(model_class: Any, config: Mapping[str, Any], weights: HeaderWeights, owners: Iterable[str]
+def build(model_class: Any, config: Mapping[str, Any], weights: Weights, owners: Iterable[str]
           ) -> Finding | None:  # fmt: skip
     """Have the model take its weights. owners: operations that somebody serves. Tells why it
     cannot be built, if so."""

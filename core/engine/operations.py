@@ -7,6 +7,7 @@ import torch
 
 from jackfield.core.api import (
     COLLECTIVES,
+    JOINED,
     OPERATIONS,
     OPTIONAL_OPERATIONS,
     RANK_OPERATIONS,
@@ -22,6 +23,8 @@ ATTENTION = "attention"
 WRITE = "qk_norm_rope_write"
 INPUTS = "step_inputs"
 SAMPLE, SAMPLE_PART = "sample", "sample_part"
+SUM, ADD_NORM, SUM_ADD_NORM = "all_reduce", "add_rms_norm", "all_reduce_add_rms_norm"
+OPTIONAL_OF_RANKS = RANK_OPERATIONS - COLLECTIVES
 
 
 class Passed(NamedTuple):
@@ -67,23 +70,32 @@ def bind(
             if operation not in offer:
                 continue
             reasons = _reasons(operation, offer[operation], spec, groups, device)
-            if operation == WRITE and name != owners[ATTENTION]:
-                reasons = [f"{owners[ATTENTION]!r} serves attention, and lays out what it writes"]
-            if operation == SAMPLE_PART and name != owners[SAMPLE]:
-                reasons = [f"{owners[SAMPLE]!r} serves sample, and its draws are its own"]
+            reasons = _unfit(operation, name, owners) or reasons
             if not reasons:
                 owners[operation], bound[operation] = name, offer[operation]
                 break
             passed.append(Passed(operation, name, tuple(reasons)))
         else:
-            if operation in OPTIONAL_OPERATIONS or operation == SAMPLE_PART:
+            if operation in OPTIONAL_OPERATIONS | OPTIONAL_OF_RANKS:
                 continue
             if operation == ATTENTION:
                 _refuse_encoding(offered, spec, groups, device, encoder)
             raise ConfigError(_nobody(operation, passed, [name for name, _ in kernels], foreign))
-    for operation in sorted(COLLECTIVES & bound.keys()):  # the same order on all ranks
+    for operation in sorted(JOINED & bound.keys()):  # the same order on all ranks
         bound[operation].join(spec.ranks, device)
     return Table(Operations(**bound), owners, passed, foreign)
+
+
+def _unfit(operation: str, name: str, owners: Mapping[str, str]) -> list[str]:
+    """Why this plugin cannot serve it beside those who serve what goes with it."""
+    if operation == WRITE and name != owners[ATTENTION]:
+        return [f"{owners[ATTENTION]!r} serves attention, and lays out what it writes"]
+    if operation == SAMPLE_PART and name != owners[SAMPLE]:
+        return [f"{owners[SAMPLE]!r} serves sample, and its draws are its own"]
+    if operation == SUM_ADD_NORM:
+        apart = [one for one in (SUM, ADD_NORM) if owners[one] != name]
+        return [f"{owners[one]!r} serves {one}, and it stands for that, too" for one in apart]
+    return []
 
 
 def _foreign(

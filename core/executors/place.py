@@ -1,9 +1,10 @@
 """Where one process of an engine stands among those that hold its model together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jackfield.core.api import ConfigError, Ranks, Shard
+from jackfield.core.api.collective import nobody_is_lost
 
 
 class Agree(Protocol):
@@ -24,18 +25,21 @@ class Alone:
 
 class Place(NamedTuple):
     """shard: which part of the model is here. agree: how to reach the other ranks. group: as in
-    `Ranks`. local_size: ranks on this host, which share its memory."""
+    `Ranks`. local_size: ranks on this host, which share its memory. when_lost: as in `Ranks`."""
 
     shard: Shard = Shard()
     agree: Agree = Alone()
     group: Any = None
     local_size: int = 1
+    when_lost: Callable[[Callable[[], None]], None] = nobody_is_lost
 
     @property
     def ranks(self) -> Ranks | None:
         """As operations are told of them; None = there is one."""
         rank, size = self.shard.rank, self.shard.size
-        return Ranks(rank, size, self.group) if size > 1 else None
+        if size == 1:
+            return None
+        return Ranks(rank, size, self.group, size // self.local_size, self.when_lost)
 
 
 ALONE = Place()

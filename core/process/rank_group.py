@@ -66,6 +66,7 @@ class RankGroup:
         self._watchdog = watchdog
         self._abort = abort
         self._leave = leave
+        self._leaving: list[Callable[[], None]] = []
         self._changed = threading.Condition()
         self._said: dict[str, dict[int, Any]] = defaultdict(dict)
         self._stumbles: dict[int, dict[int, str]] = {}
@@ -184,9 +185,17 @@ class RankGroup:
             log.error("the engine ends: %s", reason)
         for member in self._members:
             member.kill()
-        with suppress(Exception):  # it may be broken by what has failed
-            self._abort()
+        for leave in (*self._leaving, self._abort):
+            with suppress(Exception):  # it may be broken by what has failed
+                leave()
         self._changed.notify_all()
+
+    def when_lost(self, leave: Callable[[], None]) -> None:
+        """Call this, in any thread, when the others have been ended for a failure."""
+        with self._changed:
+            self._leaving.append(leave)
+            if self.failure is not None:
+                leave()
 
     def stop(self) -> None:
         """Tell all to end. Nothing else is told them afterwards."""

@@ -63,7 +63,8 @@ class OtherRanks:
             self._config.engine.watchdog,
         )  # fmt: skip
         shard = Shard(0, parallel.tensor, parallel.experts)
-        return Place(shard, group, connected, local_size(self._config))
+        local = local_size(self._config)
+        return Place(shard, group, connected, local, group.when_lost)
 
     def lead(self, loaded: Loaded) -> Loaded:
         """Wait until all have loaded; the executor is that of all ranks from now on."""

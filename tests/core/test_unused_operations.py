@@ -46,9 +46,10 @@ def asked(model: Any, **changes: Any) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("model", "changes", "expected"),
     [
-        (Llama, {}, {"experts", "route", "quant_matmul"}),
-        (Mixtral, {}, {"quant_matmul"}),
-        (Llama, {"quantization_config": AWQ}, {"experts", "route"}),
+        (Llama, {}, {"experts", "route", "quant_matmul", "quant_experts"}),
+        (Mixtral, {}, {"quant_matmul", "quant_experts"}),
+        (Llama, {"quantization_config": AWQ}, {"experts", "route", "quant_experts"}),
+        (Mixtral, {"quantization_config": AWQ}, set()),
     ],
 )
 def test_what_a_model_never_calls(model: Any, changes: Any, expected: set[str]) -> None:

@@ -4,7 +4,9 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -76,8 +78,7 @@ class Recipe:
         group = inputs if self.group == -1 else self.group
         groups_I = np.arange(inputs) // group
         if self.shuffled:
-            # Queries, keys and values share their order; gate and up have each its own.
-            seed = zlib.crc32(module.rpartition(".")[0 if "attn" in module else 2].encode())
+            seed = zlib.crc32(_ordered_by(module).encode())
             groups_I = np.random.default_rng(seed).permutation(groups_I)
         half = 2 ** (self.bits - 1)
         random = np.random.default_rng(zlib.crc32(module.encode()))
@@ -89,6 +90,14 @@ class Recipe:
         steps = (weight_OI / scales[:, groups_I].float()).round().long().numpy()
         ints = np.clip(steps + zeros[:, groups_I], 0, 2 * half - 1)
         return Grouped(ints, zeros, scales, groups_I)
+
+
+def _ordered_by(module: str) -> str:
+    """Queries, keys and values share their order, and so do gate and up of an expert; others have
+    each its own."""
+    parent, _, name = module.rpartition(".")
+    one = "attn" in module or (".experts." in module and name not in ("down_proj", "w2"))
+    return parent if one else name
 
 
 def awq(recipe: Recipe, weight_OI: Tensor, module: str) -> tuple[Tensors, Tensor]:
@@ -311,6 +320,33 @@ def checkpoint() -> Callable[..., Checkpoint]:
 
     def make(recipe: str | Recipe, **options: Any) -> Checkpoint:
         return Checkpoint(RECIPES[recipe] if isinstance(recipe, str) else recipe, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def mixtures() -> ModuleType:
+    """The module beside this file."""
+    spec = spec_from_file_location("mixtures", Path(__file__).with_name("mixtures.py"))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def recipes() -> Mapping[str, Recipe]:
+    """By name, and another one of the form of "packed"."""
+    config = compressed("pack-quantized", "int", 4, strategy="group", group_size=64)
+    return {**RECIPES, "other": Recipe(config, packed, 64)}
+
+
+@pytest.fixture
+def mixture(mixtures: ModuleType) -> Callable[..., Any]:
+    """A model with experts by its kind and the name of a recipe."""
+
+    def make(kind: str, recipe: str, **options: Any) -> Any:
+        return mixtures.Made(kind, RECIPES[recipe], **options)
 
     return make
 

@@ -21,7 +21,7 @@ def test_every_operation_has_a_server(capsys: pytest.CaptureFixture[str]) -> Non
     assert (found["kernels"]["device"], found["kernels"]["dtype"]) == ("cpu", "float32")
     owners = {row["operation"]: row["owner"] for row in found["kernels"]["rows"]}
     needed = set(OPERATIONS) - OPTIONAL_OPERATIONS - RANK_OPERATIONS
-    served = needed | {"experts", "quant_matmul"}
+    served = needed | {"experts", "quant_matmul", "quant_experts"}
     assert owners == dict.fromkeys(served, "torch")
 
 

@@ -9,6 +9,7 @@ from jackfield.plugins.kernels.torch_ops.attention import TorchAttention
 from jackfield.plugins.kernels.torch_ops.collectives import TorchAllGather, TorchAllReduce
 from jackfield.plugins.kernels.torch_ops.experts import TorchExperts
 from jackfield.plugins.kernels.torch_ops.linear import TorchLinear
+from jackfield.plugins.kernels.torch_ops.quant_experts import TorchQuantExperts
 from jackfield.plugins.kernels.torch_ops.quant_matmul import TorchQuantMatmul
 from jackfield.plugins.kernels.torch_ops.rms_norm import TorchRmsNorm
 from jackfield.plugins.kernels.torch_ops.rope import TorchRope
@@ -33,6 +34,7 @@ class TorchKernels(KernelPlugin):
             "step_inputs": TorchStepInputs(),
             "experts": TorchExperts(),
             "quant_matmul": TorchQuantMatmul(),
+            "quant_experts": TorchQuantExperts(),
             "all_reduce": TorchAllReduce(),
             "all_gather": TorchAllGather(),
             "sample_part": TorchSamplePart(),

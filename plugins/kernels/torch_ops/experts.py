@@ -66,7 +66,7 @@ class TorchExperts(Everywhere):
         if len(x_TD) == 0:
             return torch.empty_like(x_TD)
         if counts_E is not None:
-            _count(ids_TK, counts_E)
+            count_tokens(ids_TK, counts_E)
         if _have_groups(experts):
             return in_groups(x_TD, chosen, experts)
         if x_TD.device.type != "cpu" and len(x_TD) <= FEW:
@@ -76,24 +76,24 @@ class TorchExperts(Everywhere):
 
 def one_by_one(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     """One product after the other, of experts that have tokens. The host must know the counts."""
-    order = _order(chosen.ids_TK, len(experts.down_EDF))
+    order = sort_by_expert(chosen.ids_TK, len(experts.down_EDF))
     x_AD = x_TD.index_select(0, order.token_A)
     made_AD = torch.empty_like(x_AD)
     ends = order.ends_E.tolist()
     for expert, (begin, end) in enumerate(pairwise([0, *ends])):
         if begin < end:
-            hidden = _gated(linear(x_AD[begin:end], experts.gate_up_E2FD[expert]))
+            hidden = gated(linear(x_AD[begin:end], experts.gate_up_E2FD[expert]))
             made_AD[begin:end] = linear(hidden, experts.down_EDF[expert])
-    return _weighted(made_AD, order.place_TK, chosen.weights_TK)
+    return weighted_sum(made_AD, order.place_TK, chosen.weights_TK)
 
 
 def in_groups(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     """Products of groups whose ends only the device knows."""
-    order = _order(chosen.ids_TK, len(experts.down_EDF))
+    order = sort_by_expert(chosen.ids_TK, len(experts.down_EDF))
     x_AD = x_TD.index_select(0, order.token_A)
-    hidden_AF = _gated(grouped_mm(x_AD, experts.gate_up_E2FD.mT, offs=order.ends_E))
+    hidden_AF = gated(grouped_mm(x_AD, experts.gate_up_E2FD.mT, offs=order.ends_E))
     made_AD = grouped_mm(hidden_AF, experts.down_EDF.mT, offs=order.ends_E)
-    return _weighted(made_AD, order.place_TK, chosen.weights_TK)
+    return weighted_sum(made_AD, order.place_TK, chosen.weights_TK)
 
 
 def by_all(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
@@ -106,14 +106,15 @@ def by_all(x_TD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
 def _part_by_all(x_PD: Tensor, chosen: Chosen, experts: Weights) -> Tensor:
     tokens, count = len(x_PD), len(experts.down_EDF)
     gate_up_EP2F = torch.bmm(x_PD.expand(count, -1, -1), experts.gate_up_E2FD.mT)
-    made_EPD = torch.bmm(_gated(gate_up_EP2F), experts.down_EDF.mT)
+    made_EPD = torch.bmm(gated(gate_up_EP2F), experts.down_EDF.mT)
     token_P1 = torch.arange(tokens, device=x_PD.device).unsqueeze(1)
     known_PK = _known(chosen.ids_TK, count)
     place_PK = (known_PK * tokens + token_P1).masked_fill_(known_PK == count, NOBODYS)
-    return _weighted(made_EPD.flatten(0, 1), place_PK, chosen.weights_TK)
+    return weighted_sum(made_EPD.flatten(0, 1), place_PK, chosen.weights_TK)
 
 
-def _gated(gate_up_A2F: Tensor) -> Tensor:
+def gated(gate_up_A2F: Tensor) -> Tensor:
+    """`silu(gate) * up`."""
     gate, up = gate_up_A2F.chunk(2, dim=-1)
     return silu(gate).mul_(up)
 
@@ -134,14 +135,15 @@ def _known(ids_TK: Tensor, count: int) -> Tensor:
     return ids_TK.where((ids_TK >= 0) & (ids_TK < count), count)
 
 
-def _count(ids_TK: Tensor, counts_E: Tensor) -> None:
+def count_tokens(ids_TK: Tensor, counts_E: Tensor) -> None:
     """Add to each expert's."""
     known_A = _known(ids_TK, len(counts_E)).flatten()
     counts_E1 = counts_E.new_zeros(len(counts_E) + 1)
     counts_E += counts_E1.scatter_add_(0, known_A, torch.ones_like(known_A))[:-1]
 
 
-def _order(ids_TK: Tensor, count: int) -> Order:
+def sort_by_expert(ids_TK: Tensor, count: int) -> Order:
+    """The assignments of a step; count: of experts."""
     expert_A, from_A = _known(ids_TK, count).flatten().sort(stable=True)
     place_A = torch.empty_like(from_A)
     place_A[from_A] = torch.arange(len(from_A), device=from_A.device)
@@ -152,7 +154,7 @@ def _order(ids_TK: Tensor, count: int) -> Order:
     return Order(from_A // ids_TK.shape[1], place_TK, ends_E)
 
 
-def _weighted(made_AD: Tensor, place_TK: Tensor, weights_TK: Tensor) -> Tensor:
+def weighted_sum(made_AD: Tensor, place_TK: Tensor, weights_TK: Tensor) -> Tensor:
     """The weighted sum of each token's rows."""
     tokens, top_k = place_TK.shape
     width = made_AD.shape[1]

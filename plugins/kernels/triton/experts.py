@@ -9,7 +9,7 @@ from jackfield.plugins.kernels.triton.configs import Config, Configs
 from jackfield.plugins.kernels.triton.experts_grouped import have_groups, multiply_groups
 from jackfield.plugins.kernels.triton.experts_tiles import multiply_tiles
 from jackfield.plugins.kernels.triton.experts_vectors import multiply_vectors
-from jackfield.plugins.kernels.triton.experts_work import ExpertWork
+from jackfield.plugins.kernels.triton.experts_work import Assigned, ExpertWork
 from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.silu_mul import TritonSiluMul
@@ -74,7 +74,7 @@ class TritonExperts(TritonOperation):
         return multiply_tiles(work, name, self._configs)
 
 
-def is_sparse(work: ExpertWork, limits: Limits) -> bool:
+def is_sparse(work: Assigned, limits: Limits) -> bool:
     """Whether hardly two tokens have an expert in common."""
     few = work.assignments * limits.times <= work.experts
     return work.tokens == 1 or (work.tokens <= limits.tokens and few)

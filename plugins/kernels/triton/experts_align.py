@@ -13,7 +13,7 @@ from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.early import early
 from jackfield.plugins.kernels.triton.experts_align_kernel import FIELDS, align_kernel
 from jackfield.plugins.kernels.triton.experts_sum_kernel import sum_kernel
-from jackfield.plugins.kernels.triton.experts_work import ExpertWork
+from jackfield.plugins.kernels.triton.experts_work import Assigned
 from jackfield.plugins.kernels.triton.launch import power_of_two
 
 FEW = 1024
@@ -36,14 +36,14 @@ class Aligned(NamedTuple):
         return self.tiles.shape[0]
 
 
-def most_tiles(work: ExpertWork, rows: int) -> int:
+def most_tiles(work: Assigned, rows: int) -> int:
     """However the tokens choose. An expert gets each of them once at most."""
     experts = min(work.experts, work.assignments)
     uneven = experts + (work.assignments - experts) // rows
     return min(experts * -(-work.tokens // rows), uneven)
 
 
-def align(work: ExpertWork, rows: int, configs: Configs, *, clear: bool = False) -> Aligned:
+def align(work: Assigned, rows: int, configs: Configs, *, clear: bool = False) -> Aligned:
     """Sort the assignments. clear: others than our kernels will read what is sorted, and launches
     of ours may be left out at start."""
     amount = "few" if work.assignments <= FEW else "many"
@@ -66,7 +66,7 @@ def align(work: ExpertWork, rows: int, configs: Configs, *, clear: bool = False)
     return aligned
 
 
-def _room(work: ExpertWork, rows: int, clear: bool) -> Aligned:
+def _room(work: Assigned, rows: int, clear: bool) -> Aligned:
     make = torch.zeros if clear else torch.empty
     count, most = work.assignments, most_tiles(work, rows)
     shapes = ((count,), (count,), (most, FIELDS.value), (work.experts,))
@@ -74,7 +74,7 @@ def _room(work: ExpertWork, rows: int, clear: bool) -> Aligned:
     return Aligned(*(make(shape, dtype=torch.int32, device=device) for shape in shapes))
 
 
-def sum_up(made_AD: Tensor, place_A: Tensor, work: ExpertWork, configs: Configs) -> Tensor:
+def sum_up(made_AD: Tensor, place_A: Tensor, work: Assigned, configs: Configs) -> Tensor:
     """The weighted sum of each token's rows."""
     out_TD = torch.empty_like(work.x_TD, memory_format=torch.contiguous_format)
     config = configs.find("sum", out_TD.dtype, out_TD.device)

@@ -13,7 +13,7 @@ from jackfield.plugins.kernels.triton.linear_kernels import tile_sums
 
 
 @triton.jit
-def _place(tile_count, groups, TOGETHER: tl.constexpr):
+def place_of(tile_count, groups, TOGETHER: tl.constexpr):
     """The group of outputs and the tile of a program. So many tiles that follow each other take
     turns, so that what they read of one expert's weights is in the cache."""
     number = tl.program_id(0)
@@ -50,7 +50,7 @@ def gate_up_tile_kernel(
     Gate and up of an output are neighbours of one product. EVEN: all blocks are whole. EXACT:
     products of float32.
     """
-    group, tile = _place(tile_count, groups, TOGETHER)
+    group, tile = place_of(tile_count, groups, TOGETHER)
     wait_alone(EARLY)
     # Only now, so that what this one may read is there for the next launch, too.
     let_next_begin(EARLY)
@@ -94,7 +94,7 @@ def down_tile_kernel(
 ):
     """OUTPUTS of an expert for a tile of its rows, to `[rows, outputs]`. AHEAD: entries of each
     output's weights that are asked for before the kernel in front ends."""
-    group, tile = _place(tile_count, groups, TOGETHER)
+    group, tile = place_of(tile_count, groups, TOGETHER)
     # Tiles are there since the kernel in front began to compute.
     at_tile = tiles + tile * FIELDS
     expert = tl.load(at_tile, cache_modifier=".cg").to(tl.int64)

@@ -28,9 +28,13 @@ def multiply_tiles(work: ExpertWork, name: str, configs: Configs) -> Tensor:
     return sum_up(made_AD, aligned.place_A, work, configs)
 
 
-def gate_up_tiles(work: ExpertWork, aligned: Aligned, config: Config) -> Tensor:
-    """`silu(gate) * up` of each assignment, in the order of their experts."""
-    hidden_AF = work.x_TD.new_empty(work.assignments, work.width)
+def gate_up_tiles(
+    work: ExpertWork, aligned: Aligned, config: Config, into_AF: Tensor | None = None
+) -> Tensor:
+    """`silu(gate) * up` of each assignment, in the order of their experts. into: where it goes."""
+    hidden_AF = into_AF
+    if hidden_AF is None:
+        hidden_AF = work.x_TD.new_empty(work.assignments, work.width)
     groups = triton.cdiv(work.width, config["OUTPUTS"])
     gate_up_tile_kernel[(groups * aligned.most,)](
         work.x_TD,
@@ -53,10 +57,16 @@ def gate_up_tiles(work: ExpertWork, aligned: Aligned, config: Config) -> Tensor:
 
 
 def down_tiles(
-    work: ExpertWork, aligned: Aligned, hidden_AF: Tensor, config: Config
+    work: ExpertWork,
+    aligned: Aligned,
+    hidden_AF: Tensor,
+    config: Config,
+    into_AD: Tensor | None = None,
 ) -> Tensor:
     """What each assignment's expert makes, in the same order."""
-    made_AD = hidden_AF.new_empty(work.assignments, work.hidden)
+    made_AD = into_AD
+    if made_AD is None:
+        made_AD = hidden_AF.new_empty(work.assignments, work.hidden)
     groups = triton.cdiv(work.hidden, config["OUTPUTS"])
     down_tile_kernel[(groups * aligned.most,)](
         hidden_AF,

@@ -4,9 +4,32 @@ Shape suffixes: T tokens of the step, K experts of a token, E experts, D model w
 width of an expert.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+
+class Assigned(Protocol):
+    """What of it sorting and summing need, however weights are held."""
+
+    @property
+    def x_TD(self) -> Tensor: ...  # noqa: N802
+    @property
+    def ids_TK(self) -> Tensor: ...  # noqa: N802
+    @property
+    def shares_TK(self) -> Tensor: ...  # noqa: N802
+    @property
+    def counts_E(self) -> Tensor | None: ...  # noqa: N802
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def top(self) -> int: ...
+    @property
+    def assignments(self) -> int: ...
+    @property
+    def experts(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
 
 
 class ExpertWork(NamedTuple):

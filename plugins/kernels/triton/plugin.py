@@ -21,6 +21,9 @@ NAMES = (
     "experts",
     "route",
     "quant_matmul",
+    "quant_experts",
+    "all_reduce",
+    "all_reduce_add_rms_norm",
 )
 """What the plugin serves where Triton is installed. Products of many rows are cuBLAS's."""
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from jackfield.plugins.kernels.triton.quant_kernel import AT_ONCE, BLOCK, SIDE
+from jackfield.plugins.kernels.triton.quant_sums_kernel import AT_ONCE, BLOCK, SIDE
 from jackfield.plugins.kernels.triton.quant_values_kernel import code
 
 

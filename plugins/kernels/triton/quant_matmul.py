@@ -18,7 +18,14 @@ from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.operation import TritonOperation
 from jackfield.plugins.kernels.triton.quant_dense_kernel import quant_dense_kernel
 from jackfield.plugins.kernels.triton.quant_kernel import quant_tile_kernel
-from jackfield.plugins.kernels.triton.quant_pack import AT_ONCE, KINDS, SIDE, PackedQuant, packed
+from jackfield.plugins.kernels.triton.quant_pack import (
+    AT_ONCE,
+    KINDS,
+    SIDE,
+    PackedQuant,
+    packed,
+    values_of,
+)
 from jackfield.plugins.kernels.triton.support import TritonConfig, capability
 
 FEWEST_ROWS = 8
@@ -33,7 +40,7 @@ DENSE_OUTPUTS = 64
 
 class QuantConfigs:
     """The table by bits, rows, outputs and inputs: `4_16_4096_1024` is for 9 to 16 rows, `4_8_...`
-    for 2 to 8.
+    for 2 to 8. `4s_...`: a block of 4-bit codes has several scales.
 
     Shapes that are not in it take the nearest one's entry. What has none, as more rows, and float32
     are left to a plain matrix.
@@ -50,23 +57,23 @@ class QuantConfigs:
         """What to launch with; None = a plain matrix. Every question is looked up once."""
         if rows > self._most_rows or dtype is torch.float32:
             return None
-        key = (weight.kind, class_of(rows), weight.shape, dtype, weight.words.device)
+        label = label_of(weight.kind, weight.group)
+        key = (label, class_of(rows), weight.shape, dtype, weight.words.device)
         if key not in self._found:
             self._found[key] = self._look_up(*key)
         return self._found[key]
 
     def _look_up(
         self,
-        kind: QuantKind,
+        label: str,
         rows: int,
         shape: tuple[int, int],
         dtype: torch.dtype,
         device: torch.device,
     ) -> Config | None:
         outputs, inputs = min(self._shapes, key=lambda known: _distance(known, shape))
-        bits = 4 if kind is QuantKind.INT4 else 8
         try:
-            return self._configs.find(f"{bits}_{rows}_{outputs}_{inputs}", dtype, device) or None
+            return self._configs.find(f"{label}_{rows}_{outputs}_{inputs}", dtype, device) or None
         except LookupError:
             return None
 
@@ -94,6 +101,13 @@ class TritonQuantMatmul(TritonOperation):
         out_TO = x_TI.new_empty(rows, packed.shape[0])
         _multiply_tiles(x_TI, packed, out_TO, config)
         return out_TO
+
+
+def label_of(kind: QuantKind, group: int) -> str:
+    """Of the table. group: inputs that share a scale; 0 = all."""
+    if kind is not QuantKind.INT4:
+        return "8"
+    return "4s" if 0 < group < AT_ONCE * values_of(kind) else "4"
 
 
 def class_of(rows: int) -> int:
@@ -130,7 +144,7 @@ def _multiply_tiles(x_TI: Tensor, packed: PackedQuant, out_TO: Tensor, config: C
     rest |= {"TILES": tiles, "AHEAD": 0 if exact(x_TI.dtype) else config["AHEAD"]}
     quant_tile_kernel[grid](
         x_TI,
-        *_tensors(packed),
+        *tensors_of(packed),
         out_TO,
         partials,
         packed.counters,
@@ -144,14 +158,13 @@ def _multiply_tiles(x_TI: Tensor, packed: PackedQuant, out_TO: Tensor, config: C
         ROWS=height,
         ABREAST=abreast,
         SPLIT=splits > 1,
-        **_numbers(x_TI, packed),
-        **_kind(packed),
+        **constants_of(x_TI, packed),
         **early(x_TI.device),
         **rest,
     )
 
 
-def _numbers(x_TI: Tensor, packed: PackedQuant) -> dict[str, Any]:
+def constants_of(x_TI: Tensor, packed: PackedQuant) -> dict[str, Any]:
     """How codes become numbers, and what is added to them meanwhile, depends on the type of x."""
     plain = exact(x_TI.dtype)
     left_in = packed.kind is QuantKind.INT4 and x_TI.dtype is torch.bfloat16 and not plain
@@ -160,6 +173,7 @@ def _numbers(x_TI: Tensor, packed: PackedQuant) -> dict[str, Any]:
         "EXACT": plain,
         "ASSEMBLY": 0 if plain else capability(x_TI.device),
         "BASE": -128 if left_in else packed.kind.middle,
+        **_kind(packed),
     }
 
 
@@ -173,8 +187,8 @@ def _kind(packed: PackedQuant) -> dict[str, Any]:
     }
 
 
-def _tensors(packed: PackedQuant) -> tuple[Tensor, ...]:
-    """What there is not is never read."""
+def tensors_of(packed: PackedQuant) -> tuple[Tensor, ...]:
+    """Words, scales, zero points, bias; what there is not is never read."""
     words = packed.words
     zeros = words if packed.zeros_GR is None else packed.zeros_GR
     return words, packed.scales_GR, zeros, words if packed.bias_O is None else packed.bias_O
@@ -202,7 +216,7 @@ def dense(packed: PackedQuant, first: int, end: int, dtype: torch.dtype) -> Tens
     device = packed.words.device
     out_OI = torch.empty(end - first, inputs, dtype=dtype, device=device)
     quant_dense_kernel[(triton.cdiv(end - first, DENSE_OUTPUTS), packed.blocks)](
-        *_tensors(packed)[:3],
+        *tensors_of(packed)[:3],
         out_OI,
         first,
         end,

@@ -84,7 +84,7 @@ class Decoder:
         self, shape: DecoderShape, ops: Operations, shard: Shard, weights: Weights
     ) -> None:
         ops = quantized_too(summed(ops, shard), weights)
-        load = LinearLoader(ops.linear, shard, weights)
+        load = LinearLoader(ops.linear, shard, weights, ops.quant_experts)
         self._ops, self._eps = ops, shape.norm_eps
         self._vocabulary = make_vocabulary(shape, ops, shard, weights)
         self._rotary = make_rotary(shape.rope, self._vocabulary.device)

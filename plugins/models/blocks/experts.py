@@ -1,20 +1,18 @@
 """The feed-forward part of a layer whose tokens go to a few of many experts each.
 
-Shape suffixes: T tokens of the step, K experts of a token, D model width, E experts, F feed-forward
-width of an expert.
+Shape suffixes: T tokens of the step, K experts of a token, D model width, E experts.
 """
 
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jackfield.core.api.errors import ModelError
 from jackfield.core.api.kernel import Operations
 from jackfield.core.api.model import Shard, Weights
+from jackfield.plugins.models.blocks.expert_weights import take_experts
 from jackfield.plugins.models.blocks.linear_loader import LinearLoader
 from jackfield.plugins.models.blocks.mixture import Mixture
 from jackfield.plugins.models.blocks.mlp import GatedMlp
 from jackfield.plugins.models.blocks.routing import NOBODY, Chosen, route
-from jackfield.plugins.models.blocks.share import Share
 
 
 class Router:
@@ -64,7 +62,8 @@ class SharedExpert:
 class ExpertMlp:
     """Router, experts, and the shared expert if there is one.
 
-    Raises `ModelError` if no kernel serves `experts`. When weights are divided each rank holds a
+    Raises `ModelError` if no kernel serves `experts`, or `quant_experts` where weights stay
+    quantized. When weights are divided each rank holds a
     part of every expert, or some whole ones, and in any case a part of the shared expert; ranks
     have yet to add their results up. counts_E (int64): to which it is added how many tokens each
     expert gets, on whatever rank, without those whose slot is -1.
@@ -79,15 +78,9 @@ class ExpertMlp:
         load: LinearLoader,
         counts_E: Tensor | None = None,
     ) -> None:
-        if ops.experts is None:
-            raise ModelError(
-                "The model has experts, and no kernel of the stack serves 'experts'; "
-                "add 'torch' to kernel.stack."
-            )
         prefix = f"model.layers.{layer}.{mixture.names.block}"
-        self._experts = ops.experts
+        self._experts = take_experts(prefix, hidden, mixture, ops, load)
         self._router = Router(prefix, hidden, mixture, ops, load)
-        self._gate_up_E2FD, self._down_EDF = _stacks(prefix, hidden, mixture, load)
         self._counts_E, self._own = counts_E, None
         if load.shard.whole_experts:
             self._own = load.shard.share(mixture.routing.num_experts)
@@ -101,23 +94,8 @@ class ExpertMlp:
             if counts_E is not None:
                 _count(chosen.ids_TK, counts_E)
             chosen, counts_E = _of_others_nobody(chosen, self._own), None
-        out_TD = self._experts(x_TD, *chosen, self._gate_up_E2FD, self._down_EDF, counts_E)
+        out_TD = self._experts(x_TD, chosen, counts_E)
         return out_TD if self._shared is None else out_TD.add_(self._shared(x_TD))
-
-
-def _stacks(
-    prefix: str, hidden: int, mixture: Mixture, load: LinearLoader
-) -> tuple[Tensor, Tensor]:
-    """Gate and up of this rank's experts, or of its parts of them, and down."""
-    names, shard, own = mixture.names, load.shard, range(mixture.routing.num_experts)
-    if shard.whole_experts:
-        own, width = shard.share(len(own)), Share.whole(mixture.width)
-    else:
-        width = Share.even(mixture.width, shard)
-    experts = [f"{prefix}.experts.{expert}" for expert in own]
-    rows = {names.gate: width, names.up: width}
-    downs = [f"{expert}.{names.down}" for expert in experts]
-    return load.row_stack(experts, rows, hidden), load.column_stack(downs, hidden, width)
 
 
 def ignore_others(mixture: Mixture, shard: Shard, weights: Weights) -> None:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from jackfield.core.api.kernel import Linear
 from jackfield.core.api.model import Shard, Split, Weights
+from jackfield.core.api.quant_experts import QuantExperts
+from jackfield.plugins.models.blocks.quant_experts import quant_expert_loader
 from jackfield.plugins.models.blocks.quant_loader import quant_loader
 from jackfield.plugins.models.blocks.share import Share
 
@@ -16,12 +18,20 @@ class LinearLoader:
     """What the blocks of a model take their products from while it is built.
 
     Weights are left quantized if `linear` serves such, which `quantized_too` sees to.
+    quant_experts: takes experts whose weights stay quantized; None = none do.
     """
 
-    def __init__(self, linear: Linear, shard: Shard, weights: Weights) -> None:
+    def __init__(
+        self,
+        linear: Linear,
+        shard: Shard,
+        weights: Weights,
+        quant_experts: QuantExperts | None = None,
+    ) -> None:
         self._linear = linear
         self._weights = weights
         self._quantized = quant_loader(linear, weights)
+        self.quant_experts = quant_expert_loader(quant_experts, weights)
         self.shard = shard
 
     def rows(self, prefix: str, outputs: Mapping[str, Share], inputs: int, bias: bool) -> Any:

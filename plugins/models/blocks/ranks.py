@@ -15,8 +15,7 @@ from jackfield.core.api.model import Shard
 
 
 class SummedAddRmsNorm:
-    """Adds up `x` over ranks first. Everything that ranks compute a part of goes through here, but
-    for the vocabulary's, so that one kernel could do all of it."""
+    """Adds up `x` over ranks first. Stands for `all_reduce_add_rms_norm` where nobody serves it."""
 
     def __init__(self, all_reduce: AllReduce, add_rms_norm: AddRmsNorm) -> None:
         self._all_reduce, self._add_rms_norm = all_reduce, add_rms_norm
@@ -34,7 +33,9 @@ class SummedAddRmsNorm:
 
 
 def summed(ops: Operations, shard: Shard) -> Operations:
-    """The same operations for a part of a model. Raises `ModelError` if nobody joins the parts."""
+    """The same operations for a part of a model. Everything that ranks compute a part of goes
+    through `add_rms_norm`, but for the vocabulary's, so that one kernel can do all of it. Raises
+    `ModelError` if nobody joins the parts."""
     if shard.size == 1:
         return ops
     if ops.all_reduce is None or ops.all_gather is None:
@@ -42,4 +43,5 @@ def summed(ops: Operations, shard: Shard) -> Operations:
             f"The model cannot be divided among {shard.size} ranks: no kernel of the stack serves "
             f"'all_reduce' and 'all_gather'; add 'torch' to kernel.stack."
         )
-    return replace(ops, add_rms_norm=SummedAddRmsNorm(ops.all_reduce, ops.add_rms_norm))
+    joint = ops.all_reduce_add_rms_norm or SummedAddRmsNorm(ops.all_reduce, ops.add_rms_norm)
+    return replace(ops, add_rms_norm=joint)

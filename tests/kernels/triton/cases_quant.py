@@ -97,9 +97,10 @@ def case(
 def shipped() -> Iterator[Case]:
     """An entry may be used on newer architectures."""
     for entry in Configs("quant").entries():
-        bits, rows, *_ = map(int, entry.shape.split("_"))
+        label, number, *_ = entry.shape.split("_")
+        rows = int(number)
         archs = (80, 90) if entry.architecture == "sm_80" else (90,)
-        weights = (AWQ, GPTQ, FINE) if bits == 4 else (INT8, CHANNEL, BLOCK)
+        weights = {"4": (AWQ, GPTQ), "4s": (FINE,), "8": (INT8, CHANNEL, BLOCK)}[label]
         for arch in archs:
             for weight in weights:
                 extra = weight in (GPTQ, INT8) or (rows > 8 and weight not in (AWQ, BLOCK))

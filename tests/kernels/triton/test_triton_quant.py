@@ -14,6 +14,7 @@ from jackfield.core.api.quant import QuantKind, QuantWeight
 from jackfield.plugins.kernels.triton import configs as tables
 from jackfield.plugins.kernels.triton import quant_matmul as module
 from jackfield.plugins.kernels.triton.quant_matmul import QuantConfigs, TritonQuantMatmul
+from jackfield.plugins.kernels.triton.quant_pack import PackedQuant
 
 # Triton's interpreter makes scalars of arrays.
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -35,7 +36,9 @@ class Fixed:
     def __init__(self, config: dict[str, int] | None) -> None:
         self.config = config
 
-    def find(self, rows: int, *given: Any) -> dict[str, int] | None:
+    def find(self, rows: int, packed: PackedQuant, dtype: torch.dtype) -> dict[str, int] | None:
+        if self.config and dtype is torch.float32 and torch.cuda.is_available():
+            pytest.skip("on a GPU, float32 is left to plain matrices")
         return self.config
 
 
@@ -241,7 +244,8 @@ def table(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> QuantConfigs:
         "8_8_64_64": {"any": {"sm_80": {"PARTS": 2}}},
         "4_16_64_64": {"any": {"sm_80": {"PARTS": 3}}},
         "4_32_64_64": {"any": {"sm_90": {"PARTS": 4}}},
-        "4_8_4096_64": {"any": {"sm_80": {"PARTS": 5}}}
+        "4_8_4096_64": {"any": {"sm_80": {"PARTS": 5}}},
+        "4s_8_64_64": {"any": {"sm_80": {"PARTS": 6}}}
         }"""
     )
     monkeypatch.setattr(tables, "architecture", lambda device: "sm_80")
@@ -271,3 +275,13 @@ def test_the_nearest_shape_decides(
         found = table.find(rows, packed, torch.float16)
         assert (found and found["PARTS"]) == parts
     assert table.find(rows, packed, torch.float32) is None
+
+
+@pytest.mark.parametrize(("group", "parts"), [(0, 1), (128, 1), (64, 6), (32, 6)])
+def test_a_block_with_several_scales_is_another_class(
+    table: QuantConfigs, group: int, parts: int
+) -> None:
+    weight = quantized(INT4, 64, 256, group)
+    packed = TritonQuantMatmul(module.TritonConfig()).pack(weight, None)
+    found = table.find(4, packed, torch.float16)
+    assert found is not None and found["PARTS"] == parts
