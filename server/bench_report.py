@@ -30,7 +30,7 @@ def throughput_table(runs: "Sequence[WorkloadRun]") -> str:
     return "\n".join(
         [
             *(_workload(group[0]) for group in groups),
-            f"device      {where['device']}, {where['threads']} threads, {where['dtype']}, "
+            f"device      {_devices(where)}, {where['threads']} threads, {where['dtype']}, "
             f"{first.bandwidth / 1e9:,.1f} GB/s, {first.flops / 1e12:,.3f} TFLOP/s",
             f"stack       {'; '.join(' '.join(kind) for kind in kinds)}",
             f"source      {_source(where)}",
@@ -39,6 +39,12 @@ def throughput_table(runs: "Sequence[WorkloadRun]") -> str:
             *(line for group in groups for line in _steps(group)),
         ]
     )
+
+
+def _devices(where: dict[str, Any]) -> str:
+    """Ranks have a GPU each, or share a CPU; speeds beside it are those that one of them sees."""
+    ranks = where["ranks"]
+    return f"{where['device']}" if ranks == 1 else f"{ranks} ranks on {where['device']}"
 
 
 def _workload(run: "WorkloadRun") -> str:
@@ -144,7 +150,7 @@ def kernel_lines(result: "KernelTimes") -> str:
     header = ("OPERATION", "SIZE", "BY", "US", "TB/S", "TFLOP/S", "SHARE", "OF", "")
     return "\n".join(
         [
-            f"shape       {result.shape}, {where['dtype']}",
+            f"shape       {result.shape}{_part(where)}, {where['dtype']}",
             f"device      {where['device']}, {where['threads']} threads",
             f"ceilings    {ceilings.read / 1e9:,.1f} GB/s read, {ceilings.copy / 1e9:,.1f} GB/s "
             f"copied, {ceilings.flops / 1e12:,.3f} TFLOP/s",
@@ -154,6 +160,11 @@ def kernel_lines(result: "KernelTimes") -> str:
             table(header, [_operation_row(one) for one in result.operations]),
         ]
     )
+
+
+def _part(where: dict[str, Any]) -> str:
+    ranks = where["ranks"]
+    return "" if ranks == 1 else f", the part of one of {ranks} ranks"
 
 
 def _operation_row(one: "OperationTime") -> tuple[str, ...]:

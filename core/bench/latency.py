@@ -38,7 +38,7 @@ def run_latency(
 ) -> Iterator[Latency]:
     """As `run_throughput`, wave after wave, with the moment of each token."""
     machine = machine or machine_of(llm)
-    subjects = [Subject.of(llm, workload, machine, greedy=greedy) for workload in workloads]
+    subjects = Subject.each(llm, workloads, machine, greedy=greedy)
     for figures in repetitions(subjects, _run, repeat):
         yield Latency(**figures)
 

@@ -11,24 +11,31 @@ import torch
 
 import jackfield
 from jackfield.core.assemble import Assembly
+from jackfield.core.executors.device import choose_device
 
 CPUINFO = Path("/proc/cpuinfo")
 GIT_SECONDS = 10
 
 
 def provenance(assembly: Assembly) -> dict[str, Any]:
-    """Revision, versions, device, element type and stack of a loaded model."""
+    """Revision, versions, device, ranks, element type and stack of a loaded model."""
     summary = assembly.summary
     config = assembly.resolved.config
     return {
         "model": summary.model,
         "dtype": summary.dtype,
-        "device": device_name(torch.device(summary.device)),
+        "device": device_name(device_of(assembly)),
+        "ranks": config.parallel.tensor,
         "threads": torch.get_num_threads(),
         "stack": stack_names(config.model_dump()),
         "git_revision": git_revision(Path(jackfield.__file__)),
         "versions": versions(),
     }
+
+
+def device_of(assembly: Assembly) -> torch.device:
+    """That of the model, or of its first rank."""
+    return choose_device(assembly.resolved.config.engine.device)
 
 
 def stack_names(config: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -17,6 +17,22 @@ QWEN3: Mapping[str, Any] = {
     "head_dim": 128, "num_key_value_heads": 8, "bos_token_id": 151_643, "eos_token_id": 151_645,
     "use_sliding_window": False,
 }  # fmt: skip
+QWEN3_MOE: Mapping[str, Any] = {
+    **QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    "num_key_value_heads": 4, "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK_V2: Mapping[str, Any] = {
+    **COMMON, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+    "q_lora_rank": None, "first_k_dense_replace": 1, "moe_layer_freq": 1, "n_shared_experts": 2,
+    "topk_method": "greedy", "n_group": 1, "topk_group": 1, "norm_topk_prob": False,
+    "scoring_func": "softmax", "routed_scaling_factor": 1.0, "tie_word_embeddings": False,
+    "rope_theta": 10_000, "max_position_embeddings": 163_840,
+    "rope_scaling": {
+        "type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+        "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096,
+    },
+}  # fmt: skip
 PLAIN: Mapping[str, Mapping[str, Any]] = {
     "qwen3-tiny": {
         **QWEN3, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4,
@@ -30,6 +46,34 @@ PLAIN: Mapping[str, Mapping[str, Any]] = {
     "qwen3-8b": {
         **QWEN3, "hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36,
         "num_attention_heads": 32, "tie_word_embeddings": False,
+    },
+    "qwen3-32b": {
+        **QWEN3, "hidden_size": 5120, "intermediate_size": 25_600, "num_hidden_layers": 64,
+        "num_attention_heads": 64, "tie_word_embeddings": False,
+    },
+    "qwen3-moe-tiny": {
+        **QWEN3_MOE, "hidden_size": 128, "intermediate_size": 384, "moe_intermediate_size": 64,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+        "num_experts": 16, "num_experts_per_tok": 4, "vocab_size": 32_000, "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "qwen3-30b-a3b": {
+        **QWEN3_MOE, "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+        "num_hidden_layers": 48, "num_attention_heads": 32, "num_experts": 128,
+        "num_experts_per_tok": 8,
+    },
+    "deepseek-v2-tiny": {
+        **DEEPSEEK_V2, "hidden_size": 128, "intermediate_size": 384, "moe_intermediate_size": 64,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "kv_lora_rank": 64,
+        "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32, "n_routed_experts": 16,
+        "num_experts_per_tok": 4, "vocab_size": 32_000, "bos_token_id": 1, "eos_token_id": 2,
+    },
+    "deepseek-v2-lite": {
+        **DEEPSEEK_V2, "hidden_size": 2048, "intermediate_size": 10_944,
+        "moe_intermediate_size": 1408, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+        "n_routed_experts": 64, "num_experts_per_tok": 6, "vocab_size": 102_400,
+        "bos_token_id": 100_000, "eos_token_id": 100_001,
     },
     "qwen2.5-7b": {
         **COMMON, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
@@ -60,10 +104,21 @@ QUANTIZED: Mapping[str, Mapping[str, Any]] = {
     "fp8block": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
 """By the end of a shape's name: the `quantization_config` that is added."""
+ROUTER = "mlp.gate"
+
+
+def _quantization(shape: Mapping[str, Any], added: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Checkpoints leave the products plain that choose experts."""
+    if "moe_intermediate_size" not in shape:
+        return added
+    key = "ignore" if "config_groups" in added else "modules_to_not_convert"
+    return {**added, key: [*added.get(key, ()), ROUTER]}
+
+
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     **PLAIN,
     **{
-        f"{name}-{end}": {**shape, "quantization_config": added}
+        f"{name}-{end}": {**shape, "quantization_config": _quantization(shape, added)}
         for name, shape in PLAIN.items()
         for end, added in QUANTIZED.items()
     },

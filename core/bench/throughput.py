@@ -9,6 +9,7 @@ import torch
 
 from jackfield.core.api import EngineStoppedError, SamplingParams
 from jackfield.core.bench.machine import measure_machine
+from jackfield.core.bench.provenance import device_of
 from jackfield.core.bench.roofline import Machine
 from jackfield.core.bench.step_figures import StepCounter
 from jackfield.core.bench.workload_run import Subject, WorkloadRun, repetitions
@@ -34,15 +35,15 @@ def run_throughput(
     workload that the model's context or pool cannot hold.
     """
     machine = machine or machine_of(llm)
-    subjects = [Subject.of(llm, workload, machine, greedy=greedy) for workload in workloads]
+    subjects = Subject.each(llm, workloads, machine, greedy=greedy)
     for figures in repetitions(subjects, _run, repeat):
         yield Throughput(**figures)
 
 
 def machine_of(llm: LLM) -> Machine:
-    """The speeds of the device that the model is on, measured now."""
-    summary = llm.assembly.summary
-    return measure_machine(torch.device(summary.device), getattr(torch, summary.dtype))
+    """The speeds of the device that the model, or its first rank, is on, measured now."""
+    dtype: torch.dtype = getattr(torch, llm.assembly.summary.dtype)
+    return measure_machine(device_of(llm.assembly), dtype)
 
 
 def _run(subject: Subject, run: int) -> dict[str, Any]:

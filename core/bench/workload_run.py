@@ -1,24 +1,18 @@
 """A workload on a loaded model: what it is compared with, and what each repetition gave."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-from jackfield.core.api import QuantKind, SamplingParams
-from jackfield.core.assemble import Assembly
+from jackfield.core.api import SamplingParams
 from jackfield.core.bench.device_figures import NOT_MEASURED, DeviceFigures, measure_device
-from jackfield.core.bench.expert_loads import ExpertLoad, expert_loads
-from jackfield.core.bench.provenance import provenance
+from jackfield.core.bench.expert_loads import Counts, ExpertLoad, expert_loads
+from jackfield.core.bench.loaded_cost import cost_of
+from jackfield.core.bench.provenance import device_of, provenance
 from jackfield.core.bench.roofline import Machine, ModelCost, ideal_seconds
 from jackfield.core.bench.step_figures import StepCounter
 from jackfield.core.bench.streams import request_params
 from jackfield.core.bench.workloads import Workload
-from jackfield.core.checkpoint.quant_plan import read_quant_plan
 from jackfield.core.llm import LLM
 
 WARM_UP = 2
@@ -29,10 +23,11 @@ SHORT = slice(0, WARM_UP)
 class WorkloadRun:
     """One run. Planning times in microseconds, step times in milliseconds, as in `StepFigures`.
 
-    roofline_share: the roofline's seconds of the seconds it took. wave_ms: mean time of a wave,
-    for workloads that have waves. cached_prompt_tokens: that were there already. on_device: of a
-    repetition of its own, the same for all runs. where: model, device, stack, revision, versions.
-    experts: of each layer that has some, how evenly tokens went to them.
+    roofline_share: the roofline's seconds of the seconds it took; of experts it has those as likely
+    as they were chosen in this run. bandwidth, flops: of the device of one rank. wave_ms: mean time
+    of a wave, for workloads that have waves. cached_prompt_tokens: that were there already.
+    on_device: of a repetition of its own, the same for all runs. where: model, device, ranks,
+    stack, revision, versions. experts: of each layer that has some, how evenly tokens went to them.
     """
 
     workload: str
@@ -74,21 +69,25 @@ class WorkloadRun:
 
 
 class Subject(NamedTuple):
-    """A workload on a loaded model. params: of its requests. roofline: its seconds."""
+    """A workload on a loaded model. params: of its requests. cost: of one rank."""
 
     llm: LLM
     workload: Workload
     params: Sequence[SamplingParams]
     machine: Machine
-    roofline: float
+    cost: ModelCost
     where: dict[str, Any]
 
     @classmethod
-    def of(cls, llm: LLM, workload: Workload, machine: Machine, *, greedy: bool) -> "Subject":
+    def each(
+        cls, llm: LLM, workloads: Sequence[Workload], machine: Machine, *, greedy: bool
+    ) -> "list[Subject]":
         """machine: as it was measured."""
-        params = request_params(workload, greedy=greedy)
-        roofline = ideal_seconds(workload, _cost(llm.assembly), machine)
-        return cls(llm, workload, params, machine, roofline, provenance(llm.assembly))
+        cost, where = cost_of(llm.assembly), provenance(llm.assembly)
+        return [
+            cls(llm, one, request_params(one, greedy=greedy), machine, cost, where)
+            for one in workloads
+        ]
 
     def warm_up(self) -> None:
         """Answer two of its prompts."""
@@ -102,10 +101,11 @@ class Subject(NamedTuple):
     @property
     def on_cpu(self) -> bool:
         """Whether there is no timeline but the host's."""
-        return self.llm.assembly.summary.device == "cpu"
+        return device_of(self.llm.assembly).type == "cpu"
 
     def figures(self, run: int, counter: StepCounter, waves: Sequence[float]) -> dict[str, Any]:
-        """All that a `WorkloadRun` has, but for `on_device`. waves: seconds of each."""
+        """All that a `WorkloadRun` has, but for `on_device` and what its experts tell. waves:
+        seconds of each."""
         workload, seconds = self.workload, sum(waves)
         outputs, prompts = workload.num_output_tokens, workload.num_prompt_tokens
         return {
@@ -118,13 +118,21 @@ class Subject(NamedTuple):
             "output_tokens_per_second": round(outputs / seconds, 2),
             "total_tokens_per_second": round((outputs + prompts) / seconds, 2),
             "wave_ms": round(1e3 * seconds / len(waves), 2) if workload.concurrency else None,
-            "roofline_share": round(self.roofline / seconds, 4),
-            "roofline_seconds": round(self.roofline, 4),
             "bandwidth": round(self.machine.bandwidth),
             "flops": round(self.machine.flops),
             "temperature": self.params[0].temperature,
             "where": self.where,
             **counter.figures()._asdict(),
+        }
+
+    def roofline(self, seconds: float, before: Counts, after: Counts) -> dict[str, Any]:
+        """What a `WorkloadRun` has of it. before, after: of the run, what experts got."""
+        cost = self.cost.counted(before, after)
+        ideal = ideal_seconds(self.workload, cost, self.machine)
+        return {
+            "roofline_share": round(ideal / seconds, 4),
+            "roofline_seconds": round(ideal, 4),
+            "experts": expert_loads(before, after),
         }
 
 
@@ -156,26 +164,5 @@ def _runs(
         subject.llm.reset_prefix_cache()
         before = subject.llm.expert_counts()
         figures = run(subject, number)
-        yield {**figures, "experts": expert_loads(before, subject.llm.expert_counts())}
-
-
-def _cost(assembly: Assembly) -> ModelCost:
-    summary = assembly.summary
-    config = json.loads((Path(summary.model) / "config.json").read_text())
-    return ModelCost.of(
-        assembly.spec,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        itemsize=getattr(torch, summary.dtype).itemsize,
-        kv_bytes=summary.kv_bytes / summary.kv_tokens / assembly.spec.num_layers,
-        body_itemsize=_quantized_itemsize(config),
-    )
-
-
-def _quantized_itemsize(config: Mapping[str, Any]) -> float | None:
-    """Bytes of a weight with its share of a scale and a zero point; None = it is plain."""
-    plan = read_quant_plan(config)
-    if plan is None:
-        return None
-    scheme = plan.rules[0].scheme
-    beside = (2 if scheme.symmetric else 3) / ((scheme.group or inf) * scheme.rows)
-    return (0.5 if scheme.kind is QuantKind.INT4 else 1) + beside
+        after = subject.llm.expert_counts()
+        yield {**figures, **subject.roofline(figures["seconds"], before, after)}

@@ -23,7 +23,8 @@ OnlyOption = Annotated[
     str | None,
     typer.Option(
         "--only", metavar="NAME,NAME",
-        help="Of attention, elementwise, linear, sample, step_inputs.",
+        help="Of attention, elementwise, linear, quant_matmul, experts, route, sample, "
+        "step_inputs.",
     ),
 ]  # fmt: skip
 QuickOption = Annotated[

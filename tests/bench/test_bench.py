@@ -13,18 +13,19 @@ from jackfield import LLM, __version__
 from jackfield.core.api import ConfigError, ContextLengthExceeded, EngineStoppedError, LayerGroup
 from jackfield.core.bench.device_figures import DeviceFigures
 from jackfield.core.bench.machine import measure_machine
+from jackfield.core.bench.model_outline import ModelOutline
 from jackfield.core.bench.planning import Crowd, measure_planning
 from jackfield.core.bench.provenance import git_revision
 from jackfield.core.bench.roofline import (
     Machine,
     ModelCost,
+    PairCost,
     decode_seconds,
     ideal_seconds,
     prefill_seconds,
 )
 from jackfield.core.bench.shapes import SHAPES, write_shape
 from jackfield.core.bench.throughput import run_throughput
-from jackfield.core.bench.workload_run import _quantized_itemsize
 from jackfield.core.bench.workloads import Fixed, make_workload
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.host.sources import load_config
@@ -43,11 +44,12 @@ CHECKSUMS = {
 }
 H200 = Machine(bandwidth=4.8e12, flops=790e12)
 FIELDS = {
-    "model", "dtype", "device", "threads", "stack", "git_revision", "versions", "workload", "run",
-    "requests", "prompt_tokens", "cached_prompt_tokens", "output_tokens", "seconds",
-    "output_tokens_per_second", "total_tokens_per_second", "wave_ms", "steps", "preemptions",
-    "planning_us_p50", "planning_us_p99", "step_ms_p50", "step_ms_p99", "roofline_share",
-    "roofline_seconds", "bandwidth", "flops", "temperature", "step_ms_histogram", "experts",
+    "model", "dtype", "device", "ranks", "threads", "stack", "git_revision", "versions",
+    "workload", "run", "requests", "prompt_tokens", "cached_prompt_tokens", "output_tokens",
+    "seconds", "output_tokens_per_second", "total_tokens_per_second", "wave_ms", "steps",
+    "preemptions", "planning_us_p50", "planning_us_p99", "step_ms_p50", "step_ms_p99",
+    "roofline_share", "roofline_seconds", "bandwidth", "flops", "temperature",
+    "step_ms_histogram", "experts",
     *DeviceFigures._fields,
 }  # fmt: skip
 
@@ -89,10 +91,8 @@ def test_an_unknown_workload_or_shape_is_named(tmp_path: Path) -> None:
 def cost_of(shape: str) -> ModelCost:
     config = SHAPES[shape]
     model: Any = load_model_class(config["architectures"][0]).cls
-    spec = model.describe(config)
-    kv_bytes = 2 * spec.num_kv_heads * spec.head_dim * 2
-    tied = config["tie_word_embeddings"]
-    return ModelCost.of(spec, tied=tied, itemsize=2, kv_bytes=kv_bytes)
+    outline = ModelOutline.of(model, config, torch.bfloat16)
+    return ModelCost.of(outline, 2 * outline.spec.num_kv_heads * outline.spec.head_dim * 2)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,6 @@ def cost_of(shape: str) -> ModelCost:
 )
 def test_weights_that_a_step_reads(shape: str, gigabytes: float) -> None:
     assert cost_of(shape).weight_bytes / 1e9 == pytest.approx(gigabytes, rel=1e-3)
-
-
-def test_quantized_weights_count_as_they_are_held() -> None:
-    config = SHAPES["qwen3-8b-awq"]
-    spec = load_model_class(config["architectures"][0]).cls.describe(config)
-    itemsize = _quantized_itemsize(config)
-    assert itemsize == 0.5 + 3 / 128
-    cost = ModelCost.of(spec, tied=False, itemsize=2, kv_bytes=1.0, body_itemsize=itemsize)
-    assert cost.weight_bytes == int(cost.body * itemsize) + 2 * cost.head
-    assert _quantized_itemsize(SHAPES["qwen3-8b"]) is None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +120,9 @@ def test_the_roofline_of_a_known_model(shape: str, workload: str, seconds: float
 
 
 def test_one_decode_step_by_hand() -> None:
-    cost = ModelCost(900, 100, 2000, 10.0, 4, (LayerGroup((0, 1)), LayerGroup((2,), window=8)))
+    cost = ModelCost(
+        900, 100, 2000, 10.0, PairCost(4, 4), (LayerGroup((0, 1)), LayerGroup((2,), window=8))
+    )
     machine = Machine(bandwidth=1000.0, flops=1000.0)
     cached = 2 * (20 + 4) + 1 * (8 + 4)
     assert decode_seconds([20, 4], cost, machine) == 4.0 + 10 * cached / 1000
@@ -138,7 +130,9 @@ def test_one_decode_step_by_hand() -> None:
 
 
 def test_one_prompt_by_hand() -> None:
-    cost = ModelCost(900, 100, 2000, 10.0, 4, (LayerGroup((0, 1)), LayerGroup((2,), window=8)))
+    cost = ModelCost(
+        900, 100, 2000, 10.0, PairCost(4, 4), (LayerGroup((0, 1)), LayerGroup((2,), window=8))
+    )
     machine = Machine(bandwidth=1.0, flops=1.0)
     pairs = 2 * 20**2 / 2 + (8**2 / 2 + 8 * 12)
     assert prefill_seconds(0, 20, cost, machine) == 2 * 900 * 20 + 200 + 4 * pairs
@@ -195,8 +189,8 @@ def test_the_share_uses_the_loaded_models_sizes(llm: LLM) -> None:
     workload = make_workload("tokens", largest=VOCAB - 1, fixed=Fixed(2, 10, 3))
     [run] = run_throughput(llm, workload, greedy=True)
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96 + 2 * 64
-    cost = ModelCost(2 * layer + 64, 300 * 64, 4 * (2 * layer + 64 + 300 * 64), 256.0, 256,
-                     (LayerGroup((0, 1)),))  # fmt: skip
+    cost = ModelCost(2 * layer + 64, 300 * 64, 4 * (2 * layer + 64 + 300 * 64), 256.0,
+                     PairCost(256, 256), (LayerGroup((0, 1)),))  # fmt: skip
     expected = ideal_seconds(workload, cost, Machine(1e9, 1e10))
     assert run.roofline_seconds == pytest.approx(expected, abs=1e-4)
     assert run.roofline_share == pytest.approx(expected / run.seconds, rel=0.02, abs=1e-4)

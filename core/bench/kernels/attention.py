@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,17 @@ from jackfield.core.api import (
 )
 from jackfield.core.api.kernel import SliceExtent
 from jackfield.core.bench.kernels.case import Case, Work
+from jackfield.core.bench.kernels.latent import (
+    LatentCalls,
+    first_tokens,
+    heads_numel,
+    heads_of,
+    projected_of,
+    write_latent,
+)
 from jackfield.core.bench.kernels.sizes import DecodeSize
 from jackfield.core.bench.kernels.subject import KernelSubject, encoding_8_bits
+from jackfield.core.bench.roofline import PairCost
 from jackfield.core.bench.unloaded import BLOCK_SIZE
 from jackfield.core.engine.operations import Table
 from jackfield.core.kv.storage import allocate
@@ -64,13 +73,12 @@ def _decodes(
     pool = filled_layers(subject, kernel, encoding, num_blocks, layers)
     batch = decode_batch(lens, tables_SB, subject.device)
     positions = sum(lens) * layout.bytes_per_block / BLOCK_SIZE
-    queries = 2 * len(lens) * subject.spec.num_heads * subject.spec.head_dim
-    calls = _Calls(subject, kernel, batch)
+    calls, cost = _Calls(subject, kernel, batch, pool), AttentionCost.of(subject)
     return Work(
-        calls.each(pool, subject.spec.num_layers),
+        calls.each(subject.spec.num_layers),
         kernel.capturable(len(lens), max(lens)),
-        positions + queries * subject.dtype.itemsize,
-        4 * subject.spec.num_heads * subject.spec.head_dim * sum(lens),
+        positions + cost.bytes(len(lens)),
+        cost.decode * sum(lens) + cost.token * len(lens),
         layers * read < subject.rotated,
         calls.prepare,
     )
@@ -81,40 +89,80 @@ def _prompt(subject: KernelSubject, length: int) -> Work:
     pool = filled_layers(subject, kernel, None, _blocks(length), PROMPT_LAYERS)
     tables_SB = block_tables([length], subject.device)
     batch = prompt_batch(length, tables_SB, 0, subject.device)
-    calls = _Calls(subject, kernel, batch)
+    calls, cost = _Calls(subject, kernel, batch, pool), AttentionCost.of(subject)
     cached = kernel.layout(subject.kv_spec(None)).bytes_per_block / BLOCK_SIZE
-    queries = 2 * spec.num_heads * spec.head_dim * subject.dtype.itemsize
     pairs = length * (length + 1) / 2
     count = spec.num_layers if length <= SHORT else PROMPT_LAYERS
     return Work(
-        calls.each(pool, count), False, length * (cached + queries),
-        4 * spec.num_heads * spec.head_dim * pairs, False, calls.prepare,
+        calls.each(count), False, length * cached + cost.bytes(length),
+        cost.prompt * pairs + cost.token * length, False, calls.prepare,
     )  # fmt: skip
+
+
+class AttentionCost(NamedTuple):
+    """Of one layer, beside what is read of the pool. decode, prompt: operations of a pair of
+    positions. token: of a token by itself. states: bytes of its query and of what comes out.
+    weights: bytes that are read in any case."""
+
+    decode: int
+    prompt: int
+    token: int
+    states: int
+    weights: int
+
+    @classmethod
+    def of(cls, subject: KernelSubject) -> "AttentionCost":
+        """Heads of latent attention are expanded, or absorbed: either multiplies with them."""
+        spec, itemsize = subject.spec, subject.dtype.itemsize
+        prompt, decode = PairCost.of(spec)
+        if spec.latent is None:
+            return cls(decode, prompt, 0, 2 * spec.num_heads * spec.head_dim * itemsize, 0)
+        numel, latent = heads_numel(subject), spec.latent
+        states = spec.num_heads * (latent.query + latent.value) * itemsize
+        return cls(decode, prompt, 2 * numel, states, numel * itemsize)
+
+    def bytes(self, tokens: int) -> int:
+        """That so many tokens bring."""
+        return self.weights + tokens * self.states
 
 
 class _Calls:
     """Attention of one batch, over and over."""
 
-    def __init__(self, subject: KernelSubject, kernel: AttentionKernel, batch: AttnBatch) -> None:
-        tokens = batch.slots_T.shape[0]
-        self._q_TNH = subject.random(tokens, subject.spec.num_heads, subject.spec.head_dim)
-        self._out_TNH = torch.empty_like(self._q_TNH)
-        self._kernel = kernel
-        self._batch = batch
+    def __init__(
+        self,
+        subject: KernelSubject,
+        kernel: AttentionKernel,
+        batch: AttnBatch,
+        pool: Sequence[KvLayer],
+    ) -> None:
+        tokens, spec = batch.slots_T.shape[0], subject.spec
+        self._latent = LatentCalls(subject, kernel, len(pool)) if spec.latent else None
+        if self._latent is None:
+            self._q = subject.random(tokens, spec.num_heads, spec.head_dim)
+            self._out = torch.empty_like(self._q)
+        else:
+            self._q, self._out = self._latent.tensors(tokens)
+        self._kernel, self._batch, self._pool = kernel, batch, pool
         self._step: Any = None
 
     def prepare(self) -> None:
         """Before the first layer."""
         self._step = self._kernel.prepare(self._batch)
 
-    def each(self, pool: Sequence[KvLayer], least: int) -> list[Callable[[], object]]:
+    def each(self, least: int) -> list[Callable[[], object]]:
         """One call per layer, going around the pool."""
-        rounds = -(-least // len(pool))
-        calls: list[Callable[[], object]] = [partial(self._attend, layer) for layer in pool]
+        rounds = -(-least // len(self._pool))
+        calls: list[Callable[[], object]] = [
+            partial(self._attend, place) for place in range(len(self._pool))
+        ]
         return calls * rounds
 
-    def _attend(self, layer: KvLayer) -> Tensor:
-        return self._kernel.forward(self._q_TNH, layer, self._step, self._out_TNH)
+    def _attend(self, place: int) -> Tensor:
+        layer = self._pool[place]
+        if self._latent is not None:
+            return self._latent(self._q, place, layer, self._step, self._out)
+        return self._kernel.forward(self._q, layer, self._step, self._out)
 
 
 def filled_layers(
@@ -132,15 +180,29 @@ def filled_layers(
     group = LayerGroup(tuple(range(count)))
     pool = allocate([group], [layout], spec.softmax_scale, num_blocks, device, [encoding], scales)
     tokens = min(FILL_TOKENS, num_blocks * BLOCK_SIZE)
-    keys, values = (subject.random(tokens, spec.num_kv_heads, spec.head_dim) for _ in range(2))
+    write = _writer(subject, kernel, tokens)
     every = torch.arange(num_blocks, device=device, dtype=torch.int32).unsqueeze(0)
     for first in range(0, num_blocks, tokens // BLOCK_SIZE):
         tables_SB = every[:, first : first + tokens // BLOCK_SIZE]
         length = tables_SB.shape[1] * BLOCK_SIZE
         step = kernel.prepare(prompt_batch(length, tables_SB, first * BLOCK_SIZE, device))
         for layer in pool:
-            kernel.write(keys[:length], values[:length], layer, step)
+            write(length, layer, step)
     return pool
+
+
+def _writer(
+    subject: KernelSubject, kernel: AttentionKernel, tokens: int
+) -> Callable[[int, KvLayer, Any], None]:
+    """Stores so many tokens at most."""
+    spec = subject.spec
+    if spec.latent is not None:
+        projected = projected_of(subject, tokens, heads_of(subject))
+        return lambda length, layer, step: write_latent(
+            subject, kernel, first_tokens(projected, length), layer, step
+        )
+    keys, values = (subject.random(tokens, spec.num_kv_heads, spec.head_dim) for _ in range(2))
+    return lambda length, layer, step: kernel.write(keys[:length], values[:length], layer, step)
 
 
 def block_tables(lens: Sequence[int], device: torch.device) -> Tensor:

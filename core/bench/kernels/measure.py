@@ -14,7 +14,8 @@ from jackfield.core.api.kernel import OPTIONAL_OPERATIONS
 from jackfield.core.bench.kernels.attention import attention_cases
 from jackfield.core.bench.kernels.case import Case, OperationTime
 from jackfield.core.bench.kernels.elementwise import elementwise_cases
-from jackfield.core.bench.kernels.products import product_cases
+from jackfield.core.bench.kernels.experts import expert_cases, route_cases
+from jackfield.core.bench.kernels.products import product_cases, quant_product_cases
 from jackfield.core.bench.kernels.sampling import sample_cases
 from jackfield.core.bench.kernels.sizes import FULL, QUICK
 from jackfield.core.bench.kernels.step_inputs import step_input_cases
@@ -33,6 +34,9 @@ PARTS: Mapping[str, Callable[[KernelSubject], Iterator[Case]]] = {
     "attention": attention_cases,
     "elementwise": elementwise_cases,
     "linear": product_cases,
+    "quant_matmul": quant_product_cases,
+    "experts": expert_cases,
+    "route": route_cases,
     "sample": sample_cases,
     "step_inputs": step_input_cases,
 }
@@ -41,7 +45,8 @@ PARTS: Mapping[str, Callable[[KernelSubject], Iterator[Case]]] = {
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
     """shape: the model whose sizes were used. unserved: optional operations that nobody brings.
-    where: device, element type, stack, versions."""
+    where: device, ranks, element type,
+    stack, versions; with several ranks, sizes are those of the first one's part."""
 
     shape: str
     unserved: list[str]
@@ -143,6 +148,7 @@ def _where(resolved: Resolved, subject: KernelSubject) -> dict[str, Any]:
     return {
         "dtype": str(subject.dtype).removeprefix("torch."),
         "device": device_name(subject.device),
+        "ranks": subject.outline.shard.size,
         "threads": torch.get_num_threads(),
         "stack": stack_names(resolved.config.model_dump()),
         "git_revision": git_revision(Path(jackfield.__file__)),

@@ -6,16 +6,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jackfield.core.api import ConfigError, KvEncoding, KvSpec, ModelError, ModelSpec, OpSpec
+from jackfield.core.api import ConfigError, KvEncoding, KvSpec, ModelSpec, OpSpec, Shard
 from jackfield.core.assemble import contexts
 from jackfield.core.bench.kernels.case import Work
 from jackfield.core.bench.kernels.sizes import MIB, Sizes
+from jackfield.core.bench.model_outline import ModelOutline
 from jackfield.core.bench.unloaded import BLOCK_SIZE
 from jackfield.core.engine.clock import SystemClock
 from jackfield.core.engine.operations import ATTENTION, Table, bind
 from jackfield.core.engine.planner import Limits
 from jackfield.core.engine.services import Services
 from jackfield.core.executors.device import choose_device, choose_dtype
+from jackfield.core.executors.division import check_ranks, rank_spec
 from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import build_stack, load_model_class
 from jackfield.core.kv.tiles import check_tiles
@@ -27,26 +29,30 @@ LEAST_CALLS = 16
 
 
 class KernelSubject(NamedTuple):
-    """config: the model's config.json. encoded: the table with keys and values in `ENCODING`, or
-    why nobody serves that."""
+    """spec: of one rank. outline: what it multiplies. encoded: the table with keys and values in 8
+    bits, or why nobody serves that."""
 
     device: torch.device
     dtype: torch.dtype
     spec: ModelSpec
-    config: Mapping[str, Any]
+    outline: ModelOutline
     plain: Table
     encoded: Table | str
     sizes: Sizes
 
     @classmethod
     def of(cls, resolved: Resolved, config: Mapping[str, Any], sizes: Sizes) -> "KernelSubject":
-        """Bind the kernel stack of a configuration. Raises `JackfieldError`s."""
+        """Bind the kernel stack of a configuration, at the sizes of its first rank. config: a
+        config.json. Raises `JackfieldError`s."""
         settings = resolved.config
         device = choose_device(settings.engine.device)
         stored = config.get("dtype") or config.get("torch_dtype")
         dtype = choose_dtype(settings.model.dtype, stored, device)
         model: Any = load_model_class(config["architectures"][0]).cls
-        spec: ModelSpec = model.describe(config)
+        shard = Shard(0, settings.parallel.tensor, settings.parallel.experts)
+        whole: ModelSpec = model.describe(config)
+        check_ranks(whole, shard.size, whole_experts=shard.whole_experts)
+        spec = rank_spec(whole, shard)
         make_context = contexts(settings, Limits(1, 1, 1), SystemClock(), Services(), BLOCK_SIZE)
         stack = build_stack(settings, make_context=make_context, origins=resolved.origins)
         kernels = [(kernel.name, kernel.plugin) for kernel in stack.kernels]
@@ -63,15 +69,8 @@ class KernelSubject(NamedTuple):
         plain = table(None)
         layout = plain.operations.attention.layout(_kv_spec(spec, dtype, None))
         check_tiles(plain.owners[ATTENTION], [layout], BLOCK_SIZE)
-        return cls(device, dtype, spec, config, plain, encoded, sizes)
-
-    @property
-    def feed_forward(self) -> int:
-        """Width between the two products of a layer. Raises `ModelError`."""
-        width = self.config.get("intermediate_size")
-        if not isinstance(width, int):
-            raise ModelError(f"config.json: intermediate_size is {width!r}; expected a width")
-        return width
+        outline = ModelOutline.of(model, config, dtype, shard, plain.owners)
+        return cls(device, dtype, spec, outline, plain, encoded, sizes)
 
     def kv_spec(self, encoding: KvEncoding | None) -> KvSpec:
         """How attention is asked for."""
@@ -127,4 +126,4 @@ def cycled(calls: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
 
 def _kv_spec(spec: ModelSpec, dtype: torch.dtype, encoding: KvEncoding | None) -> KvSpec:
     heads = (spec.num_heads, spec.num_kv_heads, spec.head_dim)
-    return KvSpec(*heads, dtype, BLOCK_SIZE, None, encoding)
+    return KvSpec(*heads, dtype, BLOCK_SIZE, None, encoding, spec.latent)
