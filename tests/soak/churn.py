@@ -45,6 +45,8 @@ class Churn:
     def __init__(self, llm: AsyncLLM, sizes: Sizes, seed: int) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
+        self.at_rest: list[int] = []
+        """Objects there were whenever nobody was there."""
         self._llm = llm
         self._sizes = sizes
         self._maker = Maker(sizes, llm.assembly.spec.vocab_size, seed)
@@ -99,6 +101,8 @@ class Churn:
         await settle(self._llm)
         assert await self._llm.reset_prefix_cache(), "nobody is there, and blocks are in use"
         self.counts["empty"] += 1
+        gc.collect()
+        self.at_rest.append(len(gc.get_objects()))
         self._open.set()
 
     async def _send(self, asked: Asked) -> None:
@@ -256,7 +260,7 @@ async def serve(folder: Path, seconds: float, seed: int) -> None:
     await settle(llm)
     llm.assembly.engine.check()
     ends = {"faults": llm.metrics().faults, "failures": churn.failures}
-    tell({"ended": True, **churn.counts, **left(llm), **ends})
+    tell({"ended": True, **churn.counts, **left(llm), **ends, "at_rest": churn.at_rest})
     await llm.close()
 
 
