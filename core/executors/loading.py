@@ -32,7 +32,7 @@ from jackfield.core.executors.device import memory_of
 from jackfield.core.executors.division import rank_spec
 from jackfield.core.executors.encoder import encode
 from jackfield.core.executors.kv_scales import FixedScales, Subject, fix_scales
-from jackfield.core.executors.place import ALONE, Place, least, same
+from jackfield.core.executors.place import ALONE, Place, first_of_host_first, least, same
 from jackfield.core.executors.profile import CudaProbe, profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed
@@ -202,9 +202,7 @@ def _fix_scales(
     dummy = config.model.load_format == "dummy"
     files = None if dummy else order.folder.tensor_files()
     shard = order.place.shard
-    return fix_scales(
-        Subject(model, operations, order.spec, kv_specs, files, order.device, shard)
-    )
+    return fix_scales(Subject(model, operations, order.spec, kv_specs, files, order.device, shard))
 
 
 def kv_spec(order: Order, window: int | None) -> KvSpec:
@@ -262,7 +260,11 @@ def _scratch(
     if device.type != "cuda":
         return scratch + activations(order.spec, limits)
     kernels = [plugin for _, plugin in order.kernels]
-    rehearse(kernels, loaded_with(blocks_needed(limits, size)), limits, size, device)
+    first_of_host_first(
+        order.place,
+        "compiled kernels",
+        lambda: rehearse(kernels, loaded_with(blocks_needed(limits, size)), limits, size, device),
+    )
     peak = profile(loaded_with, limits, size, device, CudaProbe(device))
     torch.cuda.empty_cache()
     return scratch + peak + (SCRATCH_BYTES if order.tier_hooks.tiers else 0)

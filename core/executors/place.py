@@ -45,6 +45,17 @@ class Place(NamedTuple):
 ALONE = Place()
 
 
+def first_of_host_first(place: Place, name: str, work: Callable[[], None]) -> None:
+    """All ranks do the same work, but those that are not the first of their host begin when all
+    those have ended, and find what they have left on the disk."""
+    is_first = place.shard.rank % place.local_size == 0
+    if is_first:
+        work()
+    place.agree.gather(name, is_first)
+    if not is_first:
+        work()
+
+
 def least(agree: Agree, name: str, value: int) -> int:
     """The smallest of what the ranks say."""
     found: int = min(agree.gather(name, value))

@@ -84,8 +84,7 @@ def case(request: pytest.FixtureRequest, make_model: MakeModel) -> Iterator[Case
     yield Case(request.param, make_model(model_type, **changes)[0])
 
 
-@pytest.mark.parametrize("num_blocks", [ROOMY, TIGHT])
-@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize(("overlap", "num_blocks"), [(0, TIGHT), (1, ROOMY)])
 def test_greedy_tokens_in_float32(case: Case, overlap: int, num_blocks: int) -> None:
     settings = {"engine.overlap": overlap, "cache.num_blocks": num_blocks}
     assert tokens(case.folder, tensor_parallel_size=2, **settings) == case.wanted
@@ -100,9 +99,9 @@ def test_whole_experts(case: Case) -> None:
 
 STACKS: Sequence[dict[str, Any]] = (
     {"cache.stack": ["paged"]},
-    {"cache.stack": ["paged", "prefix"], "swap_space": 0.0625, "cache.num_blocks": TIGHT},
-    {"cache.stack": ["paged", "radix"], "kv_cache_dtype": "fp8"},
-    {"cache.stack": ["paged", "prefix"], "kv_cache_dtype": "fp8", "swap_space": 0.0625},
+    {"swap_space": 0.0625, "cache.num_blocks": TIGHT},
+    {"cache.stack": ["paged", "radix", "fp8"]},
+    {"swap_space": 0.0625, "kv_cache_dtype": "fp8"},
 )
 
 

@@ -1,12 +1,17 @@
 """What ranks agree on, and transfers that end when they have on all of them."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
 import pytest
 import torch
 
-from jackfield.core.api import ConfigError
+from jackfield.core.api import ConfigError, Shard
 from jackfield.core.executors.device import device_of_rank, set_threads
 from jackfield.core.executors.joint_transfers import JointTransfers
-from jackfield.core.executors.place import ALONE, Alone, least, same
+from jackfield.core.executors.place import ALONE, Alone, Place, first_of_host_first, least, same
 from jackfield.core.host.config import Config
 from jackfield.core.kv.encoding_identity import joined_identity
 from jackfield.core.kv.transfers import TransferEnd
@@ -101,9 +106,7 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     assert device_of_rank("auto", 1, 2) == torch.device("cuda", 1) == chosen[0]
     assert device_of_rank("cuda:1", 0, 1) == torch.device("cuda", 1)
-    with pytest.raises(
-        ConfigError, match=r"of the 4 ranks of this host .* torch finds 2"
-    ):
+    with pytest.raises(ConfigError, match=r"of the 4 ranks of this host .* torch finds 2"):
         device_of_rank("cuda", 0, 4)
     with pytest.raises(ConfigError, match="'cuda:1', one GPU for 2 ranks"):
         device_of_rank("cuda:1", 0, 2)
@@ -117,3 +120,28 @@ def test_ranks_of_a_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None
     for wanted, sharers in ((None, 1), (None, 4), (None, 64), (3, 4)):
         set_threads(wanted, sharers)
     assert found == [12, 3, 1, 3]
+
+
+class Meeting:
+    """What threads say, as ranks would."""
+
+    def __init__(self, size: int) -> None:
+        self._barrier = Barrier(size, timeout=10.0)
+
+    def gather(self, name: str, value: Any) -> Sequence[Any]:
+        self._barrier.wait()
+        return ()
+
+
+@pytest.mark.parametrize(("size", "hosts"), [(1, 1), (3, 1), (4, 2)])
+def test_the_first_rank_of_each_host_works_before_the_others(size: int, hosts: int) -> None:
+    meeting, done, local = Meeting(size), list[int](), size // hosts
+
+    def start(rank: int) -> None:
+        place = Place(Shard(rank, size), meeting, None, local)
+        first_of_host_first(place, "kernels", lambda: done.append(rank))
+
+    with ThreadPoolExecutor(size) as pool:
+        list(pool.map(start, reversed(range(size))))
+    firsts = set(range(0, size, local))
+    assert set(done[:hosts]) == firsts and sorted(done) == list(range(size))

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from jackfield.plugins.kernels.triton.all_reduce_kernel import all_reduce_kernel
 from jackfield.plugins.kernels.triton.configs import Config
-from jackfield.plugins.kernels.triton.early import early
 from jackfield.plugins.kernels.triton.symmetric import Peers, Way
 
 
@@ -26,6 +25,7 @@ def sum_in_place(x: Tensor, peers: Peers, config: Config, way: Way) -> None:
             peers.rank,
             **peers.constants,
             TWO=way is Way.TWO,
+            # It is seldom called, and behind anything, perhaps what is no kernel.
+            EARLY=False,
             **config,
-            **early(x.device),
         )

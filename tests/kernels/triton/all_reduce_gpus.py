@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ def work(ranks: Ranks, folder: Path) -> dict[str, Any]:
             "reasons": ops.exchange.unsupported(spec, device),
             "opened": ops.exchange.peers is not None,
             "eager": [_eager(ops, ranks, rows, dtype) for rows in ROWS for dtype in TYPES],
-            "graphs": _graphs(ops, ranks),
+            **{name: _graphs(ops, ranks, copy) for name, copy in COPIES.items()},
             "again": operations(ranks, device).exchange.peers is not None,
             "left": _left(operations(ranks, device), ranks),
         }
@@ -108,6 +108,11 @@ def _eager(ops: Operations, ranks: Ranks, rows: int, dtype: torch.dtype) -> dict
     }  # fmt: skip
 
 
+Copy = Callable[[Tensor], Tensor]
+COPIES: Mapping[str, Copy] = {"by a kernel": lambda x: x + 0, "as memory": torch.clone}
+"""How inputs are kept from being summed in place: what is in front of a launch may matter."""
+
+
 class Graph(NamedTuple):
     """Some calls on static inputs. fill: gives them what step and rank say. wrong: whether what
     comes out of a replay is not what should."""
@@ -117,7 +122,7 @@ class Graph(NamedTuple):
     wrong: Callable[[int], Tensor]
 
 
-def _graph(ops: Operations, ranks: Ranks, rows: int) -> Graph:
+def _graph(ops: Operations, ranks: Ranks, rows: int, copy: Copy) -> Graph:
     """Two sums and one with what follows. Numbers are such that every type holds their sums."""
     pattern = (torch.arange(rows * WIDTH) % 11).view(rows, WIDTH)
     inputs = [torch.zeros(rows, WIDTH, dtype=torch.bfloat16) for _ in range(3)]
@@ -125,8 +130,8 @@ def _graph(ops: Operations, ranks: Ranks, rows: int) -> Graph:
     outputs: list[Tensor] = []
 
     def body() -> None:
-        first, second = ops.sum(inputs[0].clone()), ops.sum(inputs[1].clone())
-        _, kept = ops.fused(inputs[2].clone(), residual.clone(), weight, EPS)
+        first, second = ops.sum(copy(inputs[0])), ops.sum(copy(inputs[1]))
+        _, kept = ops.fused(copy(inputs[2]), copy(residual), weight, EPS)
         outputs[:] = [first, second, kept]
 
     def value(step: int, at: int, rank: int) -> Tensor:
@@ -150,25 +155,26 @@ def _graph(ops: Operations, ranks: Ranks, rows: int) -> Graph:
     return Graph(graph, fill, wrong)
 
 
-def _graphs(ops: Operations, ranks: Ranks) -> int:
-    """How many replays were wrong. Graphs of several sizes, in any order that all ranks have
-    alike, with eager calls between them; now and then a rank is late on its device."""
-    graphs = [_graph(ops, ranks, rows) for rows in (1, 8, 64, 65, 300, 600)]
+def _graphs(ops: Operations, ranks: Ranks, copy: Copy) -> dict[str, int]:
+    """How many replays were wrong, by rows, and how many eager calls. Graphs of several sizes, in
+    any order that all ranks have alike, with eager calls between them; now and then a rank is late
+    on its device."""
+    graphs = {str(rows): _graph(ops, ranks, rows, copy) for rows in (1, 8, 64, 65, 300, 600)}
     same, own = random.Random(3), random.Random(ranks.rank)
-    wrong = torch.zeros((), dtype=torch.int64)
-    eager = torch.zeros((), dtype=torch.int64)
+    wrong = {name: torch.zeros((), dtype=torch.int64) for name in (*graphs, "eager")}
     for step in range(REPLAYS):
-        graph = same.choice(graphs)
+        rows = same.choice(list(graphs))
+        graph = graphs[rows]
         graph.fill(step)
         if own.random() < 0.3:
             torch.cuda._sleep(own.randrange(300_000))
         graph.graph.replay()
-        wrong += graph.wrong(step)
+        wrong[rows] += graph.wrong(step)
         if same.random() < 0.2:
             x = torch.full((same.choice((1, 5, 70)), WIDTH), float(step % 17 + ranks.rank))
             total = sum(step % 17 + rank for rank in range(ranks.size))
-            eager += (ops.sum(x.bfloat16()) != total).any()
-    return int(wrong.item()) + int(eager.item())
+            wrong["eager"] += (ops.sum(x.bfloat16()) != total).any()
+    return {name: int(count.item()) for name, count in wrong.items() if count.item()}
 
 
 def _left(ops: Operations, ranks: Ranks) -> list[bool]:

@@ -40,7 +40,7 @@ def case(
 def sums(arch: int) -> Iterator[Case]:
     entry = Configs("all_reduce").look_up("sum", "any", f"sm_{arch}")
     for ranks, element, two in ((2, "bf16", False), (8, "bf16", True), (3, "fp32", True)):
-        values = {"TWO": two, **entry}
+        values = {"TWO": two, "EARLY": False, **entry}
         yield case(f"all_reduce_{ranks}", all_reduce_kernel, ranks, element, values, arch)
 
 

@@ -35,8 +35,9 @@ def test_sums_and_norms(ranks: list[Any]) -> None:
         assert [found for found in rank["eager"] if not all(found.values())] == []
 
 
-def test_graphs_in_any_order(ranks: list[Any]) -> None:
-    assert [rank["graphs"] for rank in ranks] == [0] * len(ranks)
+@pytest.mark.parametrize("copied", ["by a kernel", "as memory"])
+def test_graphs_in_any_order(ranks: list[Any], copied: str) -> None:
+    assert [rank[copied] for rank in ranks] == [{}] * len(ranks)
 
 
 def test_nobody_waits_for_ranks_that_have_gone(ranks: list[Any]) -> None:
