@@ -161,7 +161,7 @@ def works(shape: Shape, tokens: int, layers: list[tuple[Tensor, Tensor]]) -> lis
         ids = torch.rand(tokens, shape.experts, device=DEVICE).argsort(1)[:, : shape.top]
         shares = torch.rand(tokens, shape.top, device=DEVICE)
         x, layer = random(tokens, shape.hidden), layers[number % len(layers)]
-        found.append(ExpertWork(x, ids.contiguous(), shares, *layer, None))
+        found.append(ExpertWork(x, ids.contiguous(), shares, None, *layer))
     return found
 
 

@@ -112,7 +112,7 @@ def works(shape: Shape, tokens: int, packs: list[PackedExperts]) -> list[QuantWo
         x = torch.randn(tokens, shape.hidden, dtype=torch.bfloat16, device=DEVICE)
         ids = torch.rand(tokens, shape.experts, device=DEVICE).argsort(1)[:, : shape.top]
         shares = torch.rand(tokens, shape.top, device=DEVICE)
-        found.append(QuantWork(x, ids.contiguous(), shares, packed, None))
+        found.append(QuantWork(x, ids.contiguous(), shares, None, packed))
     return found
 
 

@@ -60,9 +60,8 @@ class TritonExperts(TritonOperation):
     ) -> Tensor:
         if x_TD.stride(1) != 1:
             x_TD = x_TD.contiguous()
-        work = ExpertWork(
-            x_TD, ids_TK.contiguous(), weights_TK.contiguous(), gate_up_E2FD, down_EDF, counts_E
-        )
+        chosen = ids_TK.contiguous(), weights_TK.contiguous()
+        work = ExpertWork(x_TD, *chosen, counts_E, gate_up_E2FD, down_EDF)
         if work.tokens == 0:
             return torch.empty_like(x_TD)
         limits = Limits.of(self._configs.find("limits", x_TD.dtype, x_TD.device))

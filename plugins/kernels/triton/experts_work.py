@@ -4,46 +4,40 @@ Shape suffixes: T tokens of the step, K experts of a token, E experts, D model w
 width of an expert.
 """
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from torch import Tensor
 
 
-class Assigned(Protocol):
-    """What of it sorting and summing need, however weights are held."""
-
-    @property
-    def x_TD(self) -> Tensor: ...  # noqa: N802
-    @property
-    def ids_TK(self) -> Tensor: ...  # noqa: N802
-    @property
-    def shares_TK(self) -> Tensor: ...  # noqa: N802
-    @property
-    def counts_E(self) -> Tensor | None: ...  # noqa: N802
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def top(self) -> int: ...
-    @property
-    def assignments(self) -> int: ...
-    @property
-    def experts(self) -> int: ...
-    @property
-    def hidden(self) -> int: ...
-
-
-class ExpertWork(NamedTuple):
-    """As the contract has it. shares: by which what each expert makes is multiplied."""
+@dataclass(frozen=True, slots=True)
+class Assigned(ABC):
+    """As the contract has it, however weights are held. shares: by which what each expert makes is
+    multiplied."""
 
     x_TD: Tensor
     ids_TK: Tensor
     shares_TK: Tensor
-    gate_up_E2FD: Tensor
-    down_EDF: Tensor
     counts_E: Tensor | None
 
     @property
+    @abstractmethod
+    def experts(self) -> int:
+        """Of the layer."""
+
+    @property
+    @abstractmethod
+    def hidden(self) -> int:
+        """The model's width."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The feed-forward width of an expert."""
+
+    @property
     def tokens(self) -> int:
+        """Of the step."""
         return self.ids_TK.shape[0]
 
     @property
@@ -57,20 +51,26 @@ class ExpertWork(NamedTuple):
         return self.ids_TK.numel()
 
     @property
+    def load(self) -> int:
+        """Assignments of an expert if all got equally many, rounded up."""
+        return -(-self.assignments // self.experts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWork(Assigned):
+    """With plain weights."""
+
+    gate_up_E2FD: Tensor
+    down_EDF: Tensor
+
+    @property
     def experts(self) -> int:
         return self.down_EDF.shape[0]
 
     @property
     def hidden(self) -> int:
-        """The model's width."""
         return self.down_EDF.shape[1]
 
     @property
     def width(self) -> int:
-        """The feed-forward width of an expert."""
         return self.down_EDF.shape[2]
-
-    @property
-    def load(self) -> int:
-        """Assignments of an expert if all got equally many, rounded up."""
-        return -(-self.assignments // self.experts)

@@ -44,7 +44,7 @@ class TritonQuantExperts(TritonOperation):
     ) -> Tensor:
         if x_TD.stride(1) != 1:
             x_TD = x_TD.contiguous()
-        work = QuantWork(x_TD, ids_TK.contiguous(), weights_TK.contiguous(), packed, counts_E)
+        work = QuantWork(x_TD, ids_TK.contiguous(), weights_TK.contiguous(), counts_E, packed)
         if work.tokens == 0:
             return torch.empty_like(x_TD)
         limits = Limits.of(self._configs.find("limits", x_TD.dtype, x_TD.device))

@@ -47,9 +47,9 @@ def _plain(work: QuantWork, rows: Rows, part: range) -> ExpertWork:
         rows.x,
         work.ids_TK,
         work.shares_TK,
+        None,
         gate_up_E2FD.reshape(count, 2 * work.width, work.hidden),
         down_EDF.contiguous(),
-        None,
     )
 
 

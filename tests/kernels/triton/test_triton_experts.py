@@ -268,7 +268,7 @@ def test_a_token_does_not_depend_on_the_others(config: Any, dtype: torch.dtype, 
 def work_of(ids: Tensor, experts: int) -> ExpertWork:
     x = torch.zeros(len(ids), HIDDEN)
     weights = make_weights(experts, torch.float32)
-    return ExpertWork(x, ids, torch.zeros(ids.shape), *weights, None)
+    return ExpertWork(x, ids, torch.zeros(ids.shape), None, *weights)
 
 
 @pytest.mark.few_combinations
