@@ -34,7 +34,7 @@ from jackfield.core.host.sources import Resolved
 from jackfield.core.host.stack import Named, Stack
 from jackfield.core.kv.build import Memory, build_cache
 from jackfield.core.kv.pool import BlockPool
-from jackfield.core.process.rank_start import OtherRanks
+from jackfield.core.process.rank_start import OtherRanks, without_collectives
 from jackfield.core.summary import Summary
 from jackfield.core.text.tokenizer import Tokenizer
 from jackfield.core.texts import Texts, load_texts
@@ -138,7 +138,8 @@ def _assemble(
     summary = Summary.of(
         order, loaded, stack, prepared.model, eos_ids, defaults, notices, seconds
     )
-    return Assembly(engine, texts, clock, resolved, spec, stack, summary, loaded)
+    shown = loaded if others is None else without_collectives(loaded)
+    return Assembly(engine, texts, clock, resolved, spec, stack, summary, shown)
 
 
 def contexts(

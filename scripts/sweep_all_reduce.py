@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from jackfield.core.api import Ranks
-from jackfield.core.process.rank_connect import spare_multicast
+from jackfield.core.process.rank_connect import prepare_nccl
 from jackfield.plugins.kernels.triton.add_rms_norm import TritonAddRmsNorm
 from jackfield.plugins.kernels.triton.all_reduce import TritonAllReduce
 from jackfield.plugins.kernels.triton.all_reduce_add_rms_norm import TritonAllReduceAddRmsNorm
@@ -51,7 +51,7 @@ def main(size: str = "") -> None:
         raise SystemExit(
             f"{count} ranks need as many GPUs; torch finds {torch.cuda.device_count()}"
         )
-    spare_multicast()
+    prepare_nccl()
     with tempfile.TemporaryDirectory() as folder:
         spawn(work, (count, folder), nprocs=count)
 

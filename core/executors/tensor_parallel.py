@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
+from weakref import finalize
 
 import torch
 
@@ -59,8 +60,9 @@ class Others(Protocol):
     def stop(self) -> None:
         """Tell them to end."""
 
-    def close(self) -> None:
-        """Wait until they have gone. What holds collectives has been closed before."""
+    def close(self, drop: Callable[[], None]) -> None:
+        """Have what holds collectives dropped, by that call in another thread, then wait until they
+        have gone; for seconds, also if something hangs."""
 
 
 class TensorParallel:
@@ -80,6 +82,7 @@ class TensorParallel:
         self._told: ToldTransfers | None = None
         if has_tiers:  # whose thread must not keep this object
             self._told = ToldTransfers(inner, partial(transfers.ended, 0))
+            finalize(self, self._told.close)
         self.default_overlap = inner.default_overlap
 
     @property
@@ -188,8 +191,11 @@ class TensorParallel:
 
     def close(self) -> None:
         """Stop all ranks, drop the model and the pool."""
+        self._others.stop()
+        self._others.close(self.drop)
+
+    def drop(self) -> None:
+        """What is here: the model, the pool, and copies between it and the tiers."""
         if self._told is not None:
             self._told.close()
-        self._others.stop()
         self._inner.close()
-        self._others.close()

@@ -16,6 +16,8 @@ LOOPBACK = "127.0.0.1"
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 """Of all ranks: multicast over NVLink hangs on hosts whose fabric is set up otherwise."""
 INTERFACE = "GLOO_SOCKET_IFNAME"
+OWN_WATCH = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+"""Of all ranks: torch would end this process where the ranks end each other with an error."""
 LONGER = 60.0
 """Seconds beyond the watchdog for a collective: who hangs is to be found before it gives up."""
 
@@ -95,13 +97,39 @@ def _within_host(host: str) -> Iterator[None]:
         del os.environ[INTERFACE]
 
 
-def abort() -> None:
-    """Leave collectives that wait for ranks that have gone. From any thread."""
-    import torch.distributed as dist
+class Connection:
+    """The first rank's `Link`. It leaves no group but the one that it has joined itself."""
 
-    group = dist.group.WORLD if dist.is_initialized() else None
-    if group is not None and dist.get_backend(group) == "nccl":
-        group.abort()
+    def __init__(self, host: str, timeout: float) -> None:
+        self._server: Any
+        self._server, self.where = open_store(host, timeout)
+        self._group: Any = None
+
+    def join(self, size: int, device: torch.device, watchdog: float) -> Any:
+        """The group, as `connect` gives it."""
+        # Of a client of its own, so that the server can go before the group does.
+        store = find_store(self.where)
+        self._group = connect(store, 0, size, device, self.where.timeout, watchdog)
+        return self._group
+
+    def abort(self) -> None:
+        """Who waits for what others were to leave in the store learns that they will not. Gloo
+        learns by itself of processes that end, and cannot be told."""
+        import torch.distributed as dist
+
+        self._server, group = None, self._group
+        if group is not None and dist.get_backend(group) == "nccl":
+            group.abort()
+
+    def leave(self) -> None:
+        """Nothing to leave is fine."""
+        if self._group is not None:
+            self._group = None
+            disconnect()
+
+    def close(self) -> None:
+        """The port is free, whoever holds the group."""
+        self._server = None
 
 
 def disconnect() -> None:
@@ -109,11 +137,14 @@ def disconnect() -> None:
     import torch.distributed as dist
 
     if dist.is_initialized():
-        with suppress(RuntimeError):  # it may have been aborted
+        try:
             dist.destroy_process_group()
+        except RuntimeError:  # it is broken, and must not stand in the way of the next one
+            with suppress(RuntimeError):
+                dist.distributed_c10d._abort_process_group()
 
 
-def spare_multicast() -> None:
+def prepare_nccl() -> None:
     """For this process and those that it starts, unless somebody chose otherwise."""
-    for name, value in NO_MULTICAST.items():
+    for name, value in (NO_MULTICAST | OWN_WATCH).items():
         os.environ.setdefault(name, value)

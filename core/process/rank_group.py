@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from jackfield.core.api import ConfigError, EngineStoppedError, JackfieldError
 from jackfield.core.kv.transfers import TransferEnd
+from jackfield.core.process.rank_departure import Departure, Link, in_thread
 from jackfield.core.process.rank_member import Member
 from jackfield.core.process.rank_stack import innermost, own_stack, waits_for_others
 from jackfield.core.wire.codec import error_of
@@ -40,6 +41,7 @@ ALIKE_SECONDS = 3.0
 STOP_SECONDS = 5.0
 NO_RANKS = "the ranks of this engine have been stopped"
 EndsListener = Callable[[int, Sequence[TransferEnd]], None]
+T = TypeVar("T")
 
 
 class RankGroup:
@@ -55,17 +57,15 @@ class RankGroup:
         size: int,
         *,
         watchdog: float,
-        abort: Callable[[], None],
-        leave: Callable[[], None],
+        link: Link,
     ) -> None:
-        """make: starts them, in the group's thread. watchdog: seconds that a step may take. abort:
-        has this process leave a collective that it waits in. leave: has it leave their group."""
+        """make: starts them, in the group's thread. watchdog: seconds that a step may take. link:
+        of this process to them, for collectives."""
         self.size = size
         self.failure: str | None = None
         self._error: JackfieldError | None = None
         self._watchdog = watchdog
-        self._abort = abort
-        self._leave = leave
+        self._departure = Departure(link)
         self._leaving: list[Callable[[], None]] = []
         self._changed = threading.Condition()
         self._said: dict[str, dict[int, Any]] = defaultdict(dict)
@@ -76,7 +76,7 @@ class RankGroup:
         self._on_ends: EndsListener | None = None
         self._step = 0
         self._thread_of_steps: int | None = None
-        self._closing = False
+        self._closing = self._closed = False
         self._made: Future[Sequence[Member]] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(make,), name="jackfield-ranks", daemon=True
@@ -110,6 +110,19 @@ class RankGroup:
         """Until all of them wait for steps. Raises what one of them could not start for."""
         with self._changed:
             self._wait_for(lambda: all(one.is_ready for one in self._members))
+
+    def meanwhile(self, work: Callable[[], T]) -> T:
+        """What it gives. It may wait for the others for ever: raises their failure if they fail
+        before, and leaves it to its thread."""
+        found = in_thread("jackfield-connect", work)
+        found.add_done_callback(lambda _: self._notify())
+        with self._changed:
+            self._wait_for(found.done)
+        return found.result()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
         """Holds the lock. Raises the failure if there is one."""
@@ -185,10 +198,16 @@ class RankGroup:
             log.error("the engine ends: %s", reason)
         for member in self._members:
             member.kill()
-        for leave in (*self._leaving, self._abort):
+        self._changed.notify_all()
+        self._leave_collectives()
+
+    def _leave_collectives(self) -> None:
+        """Nobody will come to them any more. Holds the lock."""
+        for leave in self._leaving:
             with suppress(Exception):  # it may be broken by what has failed
                 leave()
-        self._changed.notify_all()
+        self._leaving.clear()
+        self._departure.abort()
 
     def when_lost(self, leave: Callable[[], None]) -> None:
         """Call this, in any thread, when the others have been ended for a failure."""
@@ -205,19 +224,40 @@ class RankGroup:
             self._changed.notify_all()
         self.send(encode_rank(Stop()))
 
-    def close(self) -> None:
-        """Wait for their end, a while, after they have been told to."""
-        self._leave()
-        self._thread.join(STOP_SECONDS)
-        if self._thread.is_alive():
-            self.kill()
-            self._thread.join()
+    def close(self, drop: Callable[[], None]) -> None:
+        """Drop what holds collectives, leave them, and wait for the others' end, which they have
+        been told to come to. Takes seconds, whoever hangs."""
+        self._closed = True
+        try:
+            self._departure.go(drop, self.give_up)
+        finally:
+            self._thread.join(STOP_SECONDS)
+            if self._thread.is_alive():
+                self.kill()
+                self._thread.join(STOP_SECONDS)
+            self._leaving.clear()
+            self._departure.close()
 
     def kill(self) -> None:
         """End all at once, and do not wait."""
         self._closing = True
         for member in self._members:
             member.kill()
+
+    def give_up(self) -> None:
+        """The same, and leave collectives that they may never come to."""
+        with self._changed:
+            self.kill()
+            self._leave_collectives()
+
+    def abandon(self) -> None:
+        """The executor has gone without being closed. Does not wait."""
+        if not self._closed:
+            in_thread("jackfield-abandon", self._end)
+
+    def _end(self) -> None:
+        self.give_up()
+        self.close(lambda: None)
 
     def _run(self, make: Callable[[], Sequence[Member]]) -> None:
         # The ranks are started here because the system ends them together with this thread.

@@ -26,12 +26,12 @@ HANDOVER = 5.0
 def run_node(resolved: Resolved, progress: Progress) -> int:
     """Until the first node ends, or a rank of this one. Gives the exit code. Raises `ConfigError`
     if the first node is not there."""
-    from jackfield.core.process.rank_connect import spare_multicast
+    from jackfield.core.process.rank_connect import prepare_nccl
 
     config = resolved.config
     parallel = config.parallel
     path = resolve_model(config.model.name, revision=config.model.revision, progress=progress)
-    spare_multicast()
+    prepare_nccl()
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for local_rank in range(parallel.tensor // parallel.nodes):

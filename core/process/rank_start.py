@@ -2,11 +2,15 @@
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from traceback import clear_frames
+from typing import Any
 
 from jackfield.core.api import JackfieldError, Shard
+from jackfield.core.api.collective import JOINED
 from jackfield.core.executors.loading import Loaded
 from jackfield.core.executors.place import Place
 from jackfield.core.executors.preparing import Prepared, local_size
@@ -16,11 +20,8 @@ from jackfield.core.host.config import SHORTEST_TOKEN
 from jackfield.core.host.sources import Resolved
 from jackfield.core.process.rank_connect import (
     LOOPBACK,
-    abort,
-    connect,
-    disconnect,
-    open_store,
-    spare_multicast,
+    Connection,
+    prepare_nccl,
 )
 from jackfield.core.process.rank_door import Door
 from jackfield.core.process.rank_environment import RENDEZVOUS, check_same
@@ -39,29 +40,33 @@ class OtherRanks:
     def __init__(self, resolved: Resolved, path: Path, *, streamed: bool) -> None:
         """path: of the model. streamed: as in `prepare`."""
         self._config = resolved.config
-        spare_multicast()
+        prepare_nccl()
         parallel = self._config.parallel
         host = LOOPBACK if parallel.nodes == 1 else parallel.master_address
-        self._store, where = open_store(host, parallel.timeout)
-        start = _Start(resolved, where, streamed)
         door = Door(self._config) if self._config.parallel.nodes > 1 else None
-        self._group = RankGroup(
-            partial(_start_all, start, path, door),
-            self._config.parallel.tensor,
-            watchdog=self._config.engine.watchdog,
-            abort=abort,
-            leave=disconnect,
-        )
+        self._drop: Callable[[], None] = _nothing
+        connection = self._connection = Connection(host, parallel.timeout)
+        start = _Start(resolved, connection.where, streamed)
+        try:
+            self._group = RankGroup(
+                partial(_start_all, start, path, door),
+                self._config.parallel.tensor,
+                watchdog=self._config.engine.watchdog,
+                link=connection,
+            )
+        except BaseException:
+            connection.close()
+            raise
 
     def join(self, prepared: Prepared) -> Place:
         """See that all have come, and are alike. Raises `JackfieldError`s that name who is not."""
         parallel, group = self._config.parallel, self._group
         group.gather(RENDEZVOUS, 0, parallel.timeout)
         check_same(group, prepared.caches.fingerprint(), self._config)
-        connected = connect(
-            self._store, 0, parallel.tensor, prepared.device, parallel.timeout,
-            self._config.engine.watchdog,
-        )  # fmt: skip
+        watchdog = self._config.engine.watchdog
+        connected = group.meanwhile(
+            lambda: self._connection.join(parallel.tensor, prepared.device, watchdog)
+        )
         shard = Shard(0, parallel.tensor, parallel.experts)
         local = local_size(self._config)
         return Place(shard, group, connected, local, group.when_lost)
@@ -72,7 +77,9 @@ class OtherRanks:
         inner = loaded.executor
         assert isinstance(inner, SingleDevice), "it leads already"
         executor = TensorParallel(inner, self._group, has_tiers=bool(loaded.tiers))
+        self._drop = executor.drop
         weakref.finalize(executor, self._group.kill)
+        weakref.finalize(executor, self._group.abandon).atexit = False
         return loaded._replace(executor=executor)
 
     def give_up(self, error: BaseException) -> JackfieldError | None:
@@ -83,9 +90,29 @@ class OtherRanks:
         while isinstance(error, RuntimeError) and not group.failure and time.monotonic() < until:
             time.sleep(0.02)
         found = None if isinstance(error, JackfieldError) else group.error_of_failure()
-        group.kill()
-        group.close()
+        group.give_up()
+        _forget(error)
+        group.close(self._drop)
+        self._drop = _nothing
         return found
+
+
+def _nothing() -> None: ...
+
+
+def _forget(error: BaseException | None) -> None:
+    """What its frames hold: collectives do not end before all graphs that they are in."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
+
+
+def without_collectives(loaded: Loaded) -> Loaded:
+    """For whoever looks at what was loaded, as long as they like: only the executor, which drops
+    them when it is closed, has operations that hold the ranks' group and memory."""
+    nobody: dict[str, Any] = dict.fromkeys(JOINED)
+    operations = replace(loaded.table.operations, **nobody)
+    return loaded._replace(table=loaded.table._replace(operations=operations))
 
 
 class _Start:

@@ -1,10 +1,12 @@
 """One model over processes: the same answers as from one, however tokens are drawn."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from jackfield import LLM, SamplingParams
 from jackfield.core.api import ConfigError
@@ -82,6 +84,21 @@ def test_what_is_banned_late_is_banned_on_all(one: LLM, two: LLM) -> None:
         found.append(answer)
     assert found[0] == found[1]
     assert found[0][:at] == first[:at] and found[0][at] != first[at]
+
+
+def test_what_works_is_said_before_a_weight_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_tiny_model(tmp_path) / "config.json"
+    shape = {"num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 1024}
+    config.write_text(json.dumps(json.loads(config.read_text()) | shape))
+    for file in tmp_path.glob("*.safetensors"):
+        file.write_bytes(b"no weights")
+    for name in ("init", "set_device", "mem_get_info"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: pytest.fail("a GPU was touched"))
+    with pytest.raises(ConfigError, match=r"64 attention heads.* choose a .* of 1") as found:
+        tiny_llm(tmp_path, tensor_parallel_size=3)
+    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(

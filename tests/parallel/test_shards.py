@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from jackfield.core.api import Ranks, Shard
 from jackfield.core.testing.thread_ranks import joined, on_threads
@@ -58,6 +59,28 @@ def test_logits_equal(
     divided: ModuleType, folders: Callable[..., Path], kind: str, size: int
 ) -> None:
     check(divided, folders(kind), ranks_of(divided, folders(kind), size))
+
+
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize(
+    ("kind", "head"), [("llama", "lm_head"), ("llama tied", "model.embed_tokens")]
+)
+def test_padding_is_never_the_best(
+    divided: ModuleType, tmp_path: Path, kind: str, head: str, size: int
+) -> None:
+    """The ids do not divide, and all logits are below the zeros that padding would give."""
+    file = divided.write(tmp_path, kind) / "model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{head}.weight"] = -tensors[f"{head}.weight"].abs() - 0.1
+    save_file(tensors, file)
+    wanted_V = tensors[f"{head}.weight"].sum(1)
+    for rank in ranks_of(divided, tmp_path, size):
+        assert rank.logits_TV.shape[1] == divided.VOCAB
+    parts = [rank.part for rank in ranks_of(divided, tmp_path, size)]
+    assert [first for _, first in parts] == sorted(first for _, first in parts)
+    logits_TV = torch.cat([logits_TP for logits_TP, _ in parts], 1)
+    assert logits_TV.max() < 0
+    torch.testing.assert_close(logits_TV, wanted_V.expand(3, -1), atol=CLOSE, rtol=CLOSE)
 
 
 @pytest.mark.parametrize("size", [2, 4])

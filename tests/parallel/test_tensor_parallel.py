@@ -58,8 +58,9 @@ class Others:
     def stop(self) -> None:
         self.done.append(("stop", None))
 
-    def close(self) -> None:
+    def close(self, drop: Callable[[], None]) -> None:
         self.done.append(("close", None))
+        drop()
 
 
 class Inner:
@@ -189,8 +190,8 @@ def test_transfers_are_those_of_all(ranks: TensorParallel, others: Others) -> No
     assert ranks.transferred() == [TransferEnd(1, "it was given up")]
 
 
-def test_what_holds_collectives_is_closed_before_they_are_left(
+def test_what_holds_collectives_is_given_to_those_who_leave_them(
     ranks: TensorParallel, others: Others
 ) -> None:
     ranks.close()
-    assert [what for what, _ in others.done] == ["stop", "inner", "close"]
+    assert [what for what, _ in others.done] == ["stop", "close", "inner"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jackfield.core.api import Ranks
 from jackfield.core.api.kernel import OpSpec
-from jackfield.core.process.rank_connect import spare_multicast
+from jackfield.core.process.rank_connect import prepare_nccl
 from jackfield.plugins.kernels.triton.add_rms_norm import TritonAddRmsNorm
 from jackfield.plugins.kernels.triton.all_reduce import TritonAllReduce
 from jackfield.plugins.kernels.triton.all_reduce_add_rms_norm import TritonAllReduceAddRmsNorm
@@ -41,7 +41,7 @@ class Operations(NamedTuple):
 
 def work(ranks: Ranks, folder: Path) -> dict[str, Any]:
     """Everything on one group of NCCL, which takes the place of the one that is there."""
-    spare_multicast()
+    prepare_nccl()
     device = torch.device("cuda", ranks.rank)
     torch.cuda.set_device(device)
     distributed.destroy_process_group()
