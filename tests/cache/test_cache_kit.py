@@ -12,9 +12,10 @@ from jackfield.core.api import (
 from jackfield.core.engine import detours
 from jackfield.core.engine import planner as planner_module
 from jackfield.core.engine.reuse import Reuse, reuse_of
-from jackfield.core.kv import block_cache as block_cache_module
+from jackfield.core.kv import keeping as keeping_module
 from jackfield.core.kv.block_cache import BlockCache
 from jackfield.core.kv.entry import NO_BLOCK, Entry
+from jackfield.core.kv.keeping import Keeping
 from jackfield.core.kv.move_policy import TierPair
 from jackfield.core.kv.mover import Mover, MoverSettings
 from jackfield.core.kv.namespaces import Namespaces
@@ -126,15 +127,15 @@ def keeps_leases_of_the_dead(patch: Patch) -> None:
 
 
 def pins_without_end(patch: Patch) -> None:
-    def pin(self: BlockCache, entry: Entry) -> None:
+    def pin(self: Keeping, entry: Entry) -> None:
         entry.pinned = True
-        self.residency.num_pinned += 1
+        self._residency.num_pinned += 1
 
-    patch.setattr(BlockCache, "_pin", pin)
+    patch.setattr(Keeping, "_pin", pin)
 
 
 def never_lets_expire(patch: Patch) -> None:
-    patch.setattr(block_cache_module, "heappush", lambda *_: None)
+    patch.setattr(keeping_module, "heappush", lambda *_: None)
 
 
 def waits_for_ever(patch: Patch) -> None:

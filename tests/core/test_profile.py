@@ -19,6 +19,7 @@ from jackfield.core.api import (
 from jackfield.core.checkpoint.progress import SilentProgress
 from jackfield.core.engine.planner import Limits
 from jackfield.core.executors import loading
+from jackfield.core.executors.place import ALONE
 from jackfield.core.executors.profile import profile
 from jackfield.core.executors.profile_declared import declared_scratch
 from jackfield.core.executors.profile_steps import blocks_needed, largest_steps
@@ -133,7 +134,7 @@ def test_a_gpu_is_measured_and_what_plugins_declare_is_added(
     hooks = [Implementation("a", lambda limits: 20), Implementation("b", lambda limits: 3)]
     order: Any = SimpleNamespace(
         device=torch.device("cuda", 0), block_size=16, scratch_hooks=hooks, tier_hooks=NO_TIERS,
-        kernels=[],
+        kernels=[], place=ALONE,
     )  # fmt: skip
 
     def workspace(limits: BatchLimits) -> int:
