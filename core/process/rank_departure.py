@@ -39,7 +39,9 @@ class Departure:
         """Begin to leave collectives, once, and do not wait: some libraries come back only when
         the graphs that hold collectives are gone, and who drops them must not be in their way."""
         if self._aborting is None:
-            self._aborting = in_thread("jackfield-abort", self._link.abort)
+            # Known before it begins, since whoever it lets go on waits for it before they leave.
+            self._aborting = Future()
+            _begin("jackfield-abort", self._link.abort, self._aborting)
 
     def go(self, drop: Callable[[], None], give_up: Callable[[], None]) -> None:
         """Drop what holds collectives, then leave the group. give_up: called when that takes too
@@ -68,7 +70,11 @@ class Departure:
 def in_thread(name: str, work: Callable[[], T]) -> "Future[T]":
     """Begin it in a thread that keeps nobody from ending the process."""
     found: Future[T] = Future()
+    _begin(name, work, found)
+    return found
 
+
+def _begin(name: str, work: Callable[[], T], found: "Future[T]") -> None:
     def run() -> None:
         try:
             found.set_result(work())
@@ -76,7 +82,6 @@ def in_thread(name: str, work: Callable[[], T]) -> "Future[T]":
             found.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return found
 
 
 def _ends(found: "Future[None]", seconds: float) -> bool:

@@ -103,7 +103,8 @@ def shipped() -> Iterator[Case]:
         weights = {"4": (AWQ, GPTQ), "4s": (FINE,), "8": (INT8, CHANNEL, BLOCK)}[label]
         for arch in archs:
             for weight in weights:
-                extra = weight in (GPTQ, INT8) or (rows > 8 and weight not in (AWQ, BLOCK))
+                ends = rows in (1, 64) and weight in (AWQ, FINE, BLOCK)
+                extra = not ends and (rows > 1 or weight in (GPTQ, INT8))
                 yield tile(weight, rows, entry.config, arch, extra=extra)
 
 
