@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from jackfield.core.api import ConfigError, EngineStoppedError
+from jackfield.core.process import rank_departure
 from jackfield.core.process.rank_connect import (
     LOOPBACK,
     OWN_WATCH,
@@ -20,7 +21,7 @@ from jackfield.core.process.rank_connect import (
     find_store,
     prepare_nccl,
 )
-from jackfield.core.process.rank_departure import in_thread
+from jackfield.core.process.rank_departure import Departure, in_thread
 from jackfield.core.process.rank_group import RankGroup
 
 SHORT = 0.2
@@ -232,3 +233,17 @@ def test_torch_leaves_the_end_of_ranks_to_us(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv(first)
     prepare_nccl()
     assert os.environ[first] == "0" and os.environ[second] == "1"
+
+
+def test_an_abort_is_known_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever it lets go on waits for it before they leave."""
+    known: list[bool] = []
+    link: Any = SimpleNamespace(abort=lambda: known.append(departure._aborting is not None))
+    departure = Departure(link)
+
+    def thread(target: Callable[[], None], **_: Any) -> Any:
+        return SimpleNamespace(start=target)  # which runs at once
+
+    monkeypatch.setattr(rank_departure.threading, "Thread", thread)
+    departure.abort()
+    assert known == [True]
