@@ -26,7 +26,7 @@ from jackfield.core.api import (
 )
 from jackfield.core.bench.outline_experts import ExpertLayer, OutlineExperts, OutlineQuantExperts
 from jackfield.core.bench.outline_products import OutlineProducts, Product
-from jackfield.core.bench.outline_weights import META, OutlineWeights
+from jackfield.core.checkpoint.outline_weights import META, OutlineWeights
 from jackfield.core.checkpoint.quant_plan import read_quant_plan
 
 TOKENS = 2

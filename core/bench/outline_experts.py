@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api import QuantExpert, Routing
-from jackfield.core.bench.outline_weights import META
+from jackfield.core.checkpoint.outline_weights import META
 
 
 class Choice(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jackfield.core.api import QuantWeight
-from jackfield.core.bench.outline_weights import OutlineWeights, Taken
+from jackfield.core.checkpoint.outline_weights import OutlineWeights, Taken
 
 HEAD = "head"
 TITLES = {"o": "out", "gate": "router"}

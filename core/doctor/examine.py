@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from jackfield.core.api import JackfieldError, ModelSpec
+from jackfield.core.api import JackfieldError, ModelSpec, Shard
+from jackfield.core.checkpoint.outline_weights import OutlineWeights
 from jackfield.core.checkpoint.progress import Progress
 from jackfield.core.checkpoint.quant_plan import QuantPlan, read_quant_plan
 from jackfield.core.checkpoint.resolve import locate_model
 from jackfield.core.checkpoint.safetensors_header import StoredTensor
 from jackfield.core.doctor.finding import Finding, has_problem, note, ok, problem
 from jackfield.core.doctor.header_weights import HeaderWeights
-from jackfield.core.doctor.made_up_sizes import MadeUpSizes
 from jackfield.core.doctor.memory import Room, check_memory
 from jackfield.core.doctor.sizes import check_context, check_ranks
 from jackfield.core.doctor.source import Source, open_source
@@ -144,9 +144,9 @@ class _Examination:
     def _made_up_size(self, spec: ModelSpec, served: Served) -> int:
         """Of weights that no file tells of."""
         if self._plan is not None:
-            weights = MadeUpSizes(self._plan, self._dtype)
+            weights = OutlineWeights(self._dtype, Shard(), self._plan)
             if build(self._class, self._source.config, weights, served.table.owners) is None:
-                return weights.bytes
+                return weights.nbytes
         return spec.num_parameters * self._dtype.itemsize
 
     def _tell_quantization(self, weights: HeaderWeights, served: Served) -> None:

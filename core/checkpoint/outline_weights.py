@@ -46,6 +46,11 @@ class OutlineWeights:
         self._quantized = plan and DummyQuantWeights(dtype, META, shard, 0, plan)
         self._known: dict[tuple[Any, ...], QuantWeight | None] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Of all that was taken."""
+        return sum(one.nbytes for one in self.taken.values())
+
     def take(
         self,
         name: str,
