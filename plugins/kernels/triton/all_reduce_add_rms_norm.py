@@ -1,10 +1,7 @@
 """The sum over ranks of one host, residual sum, and root mean square norm."""
 
-import torch
 from torch import Tensor
 
-from jackfield.core.api.collective import Ranks
-from jackfield.core.api.kernel import OpSpec
 from jackfield.plugins.kernels.triton.add_rms_norm import TritonAddRmsNorm
 from jackfield.plugins.kernels.triton.all_reduce import TritonAllReduce
 from jackfield.plugins.kernels.triton.all_reduce_add_rms_norm_kernel import (
@@ -15,28 +12,20 @@ from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.support import TritonConfig
 from jackfield.plugins.kernels.triton.symmetric import Peers, Way
 from jackfield.plugins.kernels.triton.symmetric_exchange import Exchange
+from jackfield.plugins.kernels.triton.symmetric_operation import SymmetricOperation
 
 NARROWEST, WIDEST = 64, 16384
 """Entries of a row that the table knows."""
 
 
-class TritonAllReduceAddRmsNorm:
+class TritonAllReduceAddRmsNorm(SymmetricOperation):
     """One launch, unless rows are so wide, or so many, that two are better. Rounded as by the
     operations that it stands for: the sum over ranks once, then what is kept, then the norm."""
 
     def __init__(self, exchange: Exchange, config: TritonConfig) -> None:
-        self._exchange = exchange
+        super().__init__(exchange)
         self._all_reduce = TritonAllReduce(exchange)
         self._add_rms_norm = TritonAddRmsNorm(config)
-
-    def unsupported(self, spec: OpSpec, device: torch.device) -> list[str]:
-        return self._exchange.unsupported(spec, device)
-
-    def capturable(self) -> bool:
-        return True
-
-    def join(self, ranks: Ranks, device: torch.device) -> None:
-        self._exchange.join(ranks, device)
 
     def __call__(
         self, x_TD: Tensor, residual_TD: Tensor, weight_D: Tensor, eps: float
