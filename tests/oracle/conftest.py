@@ -22,6 +22,8 @@ TINY = {
     "bos_token_id": 498,
     "pad_token_id": None,
 }
+GAP = 0.05
+"""Log-probabilities of the two likeliest tokens may lie so close where bfloat16 answers part."""
 Oracle = Callable[[Sequence[int], int], list[int]]
 
 
@@ -58,3 +60,19 @@ def greedy() -> Callable[[Any, Sequence[int], int], list[int]]:
         return found[0, len(prompt) :].tolist()
 
     return answer
+
+
+@pytest.fixture(scope="session")
+def check_partings() -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """Answers with two log-probabilities each go on like others, until two tokens are about equally
+    likely."""
+
+    def check(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+        for one, other in zip(found, wanted, strict=True):
+            pairs = zip(one.token_ids, other.token_ids, strict=True)
+            first = next((i for i, (mine, theirs) in enumerate(pairs) if mine != theirs), None)
+            if first is not None:
+                second, best = sorted(lp.logprob for lp in other.logprobs[first].values())[-2:]
+                assert best - second <= GAP, (first, best - second)
+
+    return check
