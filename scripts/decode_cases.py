@@ -109,6 +109,23 @@ FEW_VARIANTS = [
     config(32, 3, 2, 6, overhead=96, CUT=128, REGISTERS=168),
     config(32, 4, 4, 4, overhead=96, CUT=128),
 ]
+ONE_CASES = [
+    Case(f"1x{length} {heads[0]}/{heads[1]}", heads, [length])
+    for heads in ((16, 8), (32, 8), (32, 4))
+    for length in (250, 500, 1500)
+]
+ONE_VARIANTS = [
+    config(64, 3, 4, 3, overhead=96, CUT=128),
+    config(64, 3, 4, 3, overhead=96, CUT=64),
+    config(64, 3, 4, 3, overhead=96),
+    config(64, 3, 4, 3, overhead=24),
+    config(64, 3, 4, 3, overhead=96, CUT=WHOLE),
+    config(64, 2, 4, 3, overhead=96, CUT=128),
+    config(32, 3, 4, 3, overhead=96, CUT=64),
+    config(32, 3, 2, 3, overhead=96, CUT=64),
+    config(128, 2, 4, 3, overhead=96, CUT=64),
+    config(128, 2, 8, 3, overhead=96, CUT=64),
+]
 CODES_VARIANTS = [
     config(64, 3, 4, 3, last=0, overhead=48),
     config(64, 4, 4, 3, last=0, overhead=48),
@@ -159,6 +176,7 @@ class Sweep(NamedTuple):
 
 SWEEPS = {
     "all": Sweep(CASES, VARIANTS, ["bf16", "e4m3"]),
+    "one": Sweep(ONE_CASES, ONE_VARIANTS, ["bf16"], ENOUGH // 2),
     "few": Sweep(FEW_CASES, FEW_VARIANTS, ["bf16"], ENOUGH // 2),
     "shares": Sweep(SHARES_CASES, SHARES_VARIANTS, ["bf16", "e4m3"]),
     "codes": Sweep(CODES_CASES, CODES_VARIANTS, ["bf16", "e4m3", "e5m2", "int8"]),

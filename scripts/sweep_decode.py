@@ -4,10 +4,10 @@ Layers rotate through more memory than the cache holds. Times are per layer, mer
 list of work, made once per step, is timed apart. Each result is checked against float32. Prints
 tables, and writes `sweep_decode.json` into the folder $OUT if that is set.
 
-    python scripts/sweep_decode.py [all | few | codes | shares] [part of a case's name]
+    python scripts/sweep_decode.py [all | one | few | codes | shares] [part of a case's name]
 
-few: steps of few decodes. codes: large ones, with keys and values of one byte. shares: large ones,
-cut into pieces and into equal shares.
+one: steps of one decode. few: of few. codes: large ones, with keys and values of one byte.
+shares: large ones, cut into pieces and into equal shares.
 """
 
 import json

@@ -14,7 +14,9 @@ from jackfield.plugins.kernels.triton.launch import power_of_two
 from jackfield.plugins.kernels.triton.support import capability
 
 PER_THREAD = 32
-"""Entries of partial results that a thread merges at once."""
+"""Entries of partial results that a thread loads at once."""
+MOST_PARTS = 5
+"""Pieces that are loaded at once, however few heads they have."""
 MERGE_WARPS = 4
 MOST_MERGED = 4096
 """Entries of the heads of a group that one program of few warps may merge."""
@@ -62,8 +64,12 @@ def heads_of(geometry: Geometry) -> dict[str, int]:
 def merged_of(geometry: Geometry, warps: int) -> dict[str, int]:
     """What `merge_row` reads at once."""
     heads = power_of_two(geometry.group)
-    parts = warps * WARP * PER_THREAD // (heads * geometry.width)
-    return {"HEADS": heads, "PARTS": max(parts, 1)}
+    return {"HEADS": heads, "PARTS": parts_at_once(warps, heads * geometry.width)}
+
+
+def parts_at_once(warps: int, entries: int) -> int:
+    """Pieces of so many entries each."""
+    return min(max(warps * WARP * PER_THREAD // entries, 1), MOST_PARTS)
 
 
 def merge_options(geometry: Geometry, *, alone: bool) -> dict[str, Any]:

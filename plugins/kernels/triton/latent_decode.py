@@ -18,7 +18,7 @@ from jackfield.plugins.kernels.triton.attention_step import (
     exact,
 )
 from jackfield.plugins.kernels.triton.configs import Config, Configs
-from jackfield.plugins.kernels.triton.decode_launch import PER_THREAD, WARP, early_of
+from jackfield.plugins.kernels.triton.decode_launch import early_of, parts_at_once
 from jackfield.plugins.kernels.triton.encode import as_pairs, kind_of
 from jackfield.plugins.kernels.triton.latent_decode_kernel import latent_decode_kernel
 from jackfield.plugins.kernels.triton.latent_gather import LATENT
@@ -208,7 +208,7 @@ def _merge(
         out_SNR.stride(0),
         **sizes,
         HEADS=heads,
-        PARTS=max(MERGED * WARP * PER_THREAD // (heads * sizes["WIDTH"]), 1),
+        PARTS=parts_at_once(MERGED, heads * sizes["WIDTH"]),
         num_warps=MERGED,
         **early_of(geometry.device, alone=alone),
     )

@@ -6,6 +6,37 @@ import triton.language as tl
 from jackfield.plugins.kernels.triton.early_kernel import wait_for_previous
 from jackfield.plugins.kernels.triton.shares_kernel import FIELDS, span
 
+LEAST: tl.constexpr = tl.constexpr(-3.0e38)
+"""Below all sums of exponentials, as logarithms; but such that a difference is a number."""
+
+
+@triton.jit
+def _load(
+    partials, sums, first, start, number, kv_head,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr,
+    HEADS: tl.constexpr, PARTS: tl.constexpr, SHARES: tl.constexpr,
+):  # fmt: skip
+    """Two tuples: logarithms of sums, and means, of pieces from `start` on. Behind the last one
+    there is nothing. Other programs have written these, maybe since this one began."""
+    place = tl.arange(0, HEADS * WIDTH)
+    head, entry = place // WIDTH, place % WIDTH
+    known = (head < GROUP) & (entry < HEAD_DIM)
+    logs, means = (), ()
+    for after in tl.static_range(PARTS):
+        part = start + after
+        log = tl.full([HEADS * WIDTH], float("-inf"), tl.float32)
+        mean = tl.zeros([HEADS * WIDTH], tl.float32)
+        if part < number:
+            if SHARES:
+                at = (2 * (first + part) + (part == 0).to(tl.int32)).to(tl.int64) * GROUP + head
+            else:
+                at = (first + part).to(tl.int64) * (KV_HEADS * GROUP) + kv_head * GROUP + head
+            log = tl.load(sums + at, known, other=float("-inf"), cache_modifier=".cg")
+            mean = tl.load(partials + at * HEAD_DIM + entry, known, other=0.0, cache_modifier=".cg")
+        logs += (log,)  # type: ignore[assignment]
+        means += (mean,)  # type: ignore[assignment]
+    return logs, means
+
 
 @triton.jit
 def merge_row(
@@ -29,43 +60,39 @@ def merge_row(
     what they were divided by. HEADS: GROUP as a power of two. PARTS: how many are read at once.
     SHARES: as `decode_shares_kernel` leaves them, of the heads of one group, from program `first`
     on.
+
+    Entries of all heads lie side by side in one dimension, and pieces come one by one: a thread
+    adds up what it has loaded, so nothing goes through shared memory.
     """
-    part = tl.arange(0, PARTS)
-    head = tl.arange(0, HEADS)
-    entry = tl.arange(0, WIDTH)
-    query_head = kv_head * GROUP + head
-    known = (head < GROUP)[:, None] & (entry < HEAD_DIM)[None, :]
-    largest = tl.full([HEADS], float("-inf"), tl.float32)
-    weight = tl.zeros([HEADS], tl.float32)
-    mixed = tl.zeros([HEADS, WIDTH], tl.float32)
+    largest = tl.full([HEADS * WIDTH], LEAST, tl.float32)
+    weight = tl.zeros([HEADS * WIDTH], tl.float32)
+    mixed = tl.zeros([HEADS * WIDTH], tl.float32)
+    logs, means = _load(
+        partials, sums, first, 0, number, kv_head,
+        KV_HEADS, GROUP, HEAD_DIM, WIDTH, HEADS, PARTS, SHARES,
+    )  # fmt: skip
     for start in range(0, number, PARTS):
-        here = start + part < number
-        if SHARES:
-            after = start + part
-            partial = 2 * (first + after) + (after == 0).to(tl.int32)
-            at = partial.to(tl.int64)[:, None] * GROUP + head[None, :]
-        else:
-            partial = (first + start + part).to(tl.int64)
-            at = partial[:, None] * (KV_HEADS * GROUP) + query_head[None, :]
-        mask = here[:, None] & (head < GROUP)[None, :]
-        # Other programs have written these, maybe since this one began.
-        part_sums = tl.load(sums + at, mask, other=float("-inf"), cache_modifier=".cg")
-        values = tl.load(
-            partials + at[:, :, None] * HEAD_DIM + entry[None, None, :],
-            mask[:, :, None] & (entry < HEAD_DIM)[None, None, :],
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        new_largest = tl.maximum(largest, tl.max(part_sums, 0))
-        base = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-        factor = tl.exp2(part_sums - base[None, :])
-        kept = tl.exp2(largest - base)
-        weight = weight * kept + tl.sum(factor, 0)
-        mixed = mixed * kept[:, None] + tl.sum(values * factor[:, :, None], 0)
-        largest = new_largest
-    mixed = mixed / tl.where(weight > 0, weight, 1.0)[:, None]
-    where = out + query_head[:, None] * HEAD_DIM + entry[None, :]
-    tl.store(where, mixed.to(out.dtype.element_ty), known)
+        # Loads stand a round before what needs them: else the assembler moves each to its place,
+        # and they wait in turn.
+        next_logs, next_means = _load(
+            partials, sums, first, start + PARTS, number, kv_head,
+            KV_HEADS, GROUP, HEAD_DIM, WIDTH, HEADS, PARTS, SHARES,
+        )  # fmt: skip
+        for part in tl.static_range(PARTS):
+            more = logs[part] - largest
+            less = tl.exp2(-tl.abs(more))
+            factor, kept = tl.where(more > 0, 1.0, less), tl.where(more > 0, less, 1.0)
+            weight = weight * kept + factor
+            mixed = mixed * kept + means[part] * factor
+            largest = tl.maximum(largest, logs[part])
+        logs, means = next_logs, next_means
+    mixed = mixed / tl.where(weight > 0, weight, 1.0)
+    place = tl.arange(0, HEADS * WIDTH)
+    head, entry = place // WIDTH, place % WIDTH
+    tl.store(
+        out + (kv_head * GROUP + head) * HEAD_DIM + entry, mixed.to(out.dtype.element_ty),
+        (head < GROUP) & (entry < HEAD_DIM),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -96,9 +123,7 @@ def merge_kernel(
         )  # fmt: skip
 
 
-@triton.jit(
-    do_not_specialize=["rows", "window"], do_not_specialize_on_alignment=["lens"]
-)
+@triton.jit(do_not_specialize=["rows", "window"], do_not_specialize_on_alignment=["lens"])
 def merge_shares_kernel(
     partials,
     sums,

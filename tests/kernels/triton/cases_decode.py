@@ -8,6 +8,7 @@ from compiling import Case
 from jackfield.plugins.kernels.triton.attention_step import SMALLEST
 from jackfield.plugins.kernels.triton.configs import Config, Configs, Entry
 from jackfield.plugins.kernels.triton.decode_kernel import decode_kernel
+from jackfield.plugins.kernels.triton.decode_launch import parts_at_once
 from jackfield.plugins.kernels.triton.decode_shares_kernel import decode_shares_kernel
 from jackfield.plugins.kernels.triton.kv_write_kernel import kv_write_kernel
 from jackfield.plugins.kernels.triton.merge_kernel import merge_kernel, merge_shares_kernel
@@ -126,7 +127,7 @@ def decode(config: Config, head_dim: int, form: Form, arch: int, grouped: bool =
         "ASSEMBLY": arch, "SCALED": form.kind > 0, "EXACT": form.model == "fp32",
         "WINDOWED": form.windowed, "GROUPED": grouped, "LAST": form.last and not grouped,
         "EARLY": arch >= 90, "HEADS": heads,
-        "PARTS": max(config["num_warps"] * 1024 // (heads * width), 1),
+        "PARTS": parts_at_once(config["num_warps"], heads * width),
     }  # fmt: skip
     elements = {"q": form.model, "out": form.model, "k": form.stored, "v": form.stored}
     signature = signature_of(decode_kernel, elements, constexprs)
@@ -195,7 +196,7 @@ def merge(group: int, head_dim: int, tile: int = 0) -> Case:
     heads = 1 << (group - 1).bit_length()
     constexprs = {
         "KV_HEADS": 8, "GROUP": group, "HEAD_DIM": head_dim, "WIDTH": head_dim, "HEADS": heads,
-        "PARTS": max(4096 // (heads * head_dim), 1), "EARLY": False,
+        "PARTS": parts_at_once(4, heads * head_dim), "EARLY": False,
         **({"TILE": tile, "ALIGN": 16, "WINDOWED": False} if tile else {}),
     }  # fmt: skip
     signature = signature_of(kernel, {"out": "bf16"}, constexprs)

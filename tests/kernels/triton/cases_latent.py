@@ -7,6 +7,7 @@ import torch
 from compiling import Case
 
 from jackfield.plugins.kernels.triton.configs import Config, Configs, Entry
+from jackfield.plugins.kernels.triton.decode_launch import parts_at_once
 from jackfield.plugins.kernels.triton.latent_decode import LatentGeometry, merged_heads
 from jackfield.plugins.kernels.triton.latent_decode_kernel import MANY, latent_decode_kernel
 from jackfield.plugins.kernels.triton.latent_merge_kernel import latent_merge_kernel
@@ -118,7 +119,7 @@ def merge(group: int) -> Case:
     heads = merged_heads(group)
     constexprs = {
         "GROUPS": 2, "GROUP": group, "RANK": RANK, "WIDTH": RANK, "HEADS": heads,
-        "PARTS": 4096 // (heads * RANK), "TILE": 32, "EARLY": False,
+        "PARTS": parts_at_once(4, heads * RANK), "TILE": 32, "EARLY": False,
     }  # fmt: skip
     signature = signature_of(latent_merge_kernel, TYPES, constexprs)
     return Case(f"latent merge {group}", latent_merge_kernel, signature, constexprs)
