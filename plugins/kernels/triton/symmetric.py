@@ -69,13 +69,13 @@ class Peers:
             "LANES": power_of_two(ranks.size),
             "SLAB": sizes.slab,
         }
-        self._sizes = sizes
+        self.sizes = sizes
         self._memory = memory
         self._leaving = leaving
 
     def way(self, rows: int, row_bytes: int) -> Way:
         """How rows are summed; the same on all ranks."""
-        sizes = self._sizes
+        sizes = self.sizes
         if -(-rows // sizes.programs) * row_bytes > sizes.slab:
             return Way.APART
         if rows * row_bytes <= sizes.one:
@@ -84,7 +84,7 @@ class Peers:
 
     def programs(self, rows: int) -> int:
         """Of a launch."""
-        return min(rows, self._sizes.programs)
+        return min(rows, self.sizes.programs)
 
 
 def bytes_of(ranks: Ranks, sizes: Sizes) -> int:

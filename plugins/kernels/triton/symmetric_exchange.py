@@ -1,7 +1,6 @@
 """What operations over ranks of one host have in common: one memory, opened and tried once."""
 
 import logging
-import time
 from functools import partial
 
 import torch
@@ -9,25 +8,21 @@ from torch import Tensor
 
 from jackfield.core.api.collective import Ranks
 from jackfield.core.api.kernel import OpSpec
-from jackfield.plugins.kernels.triton.all_reduce_launch import sum_in_place, way_of
 from jackfield.plugins.kernels.triton.configs import Configs
 from jackfield.plugins.kernels.triton.support import TritonConfig
 from jackfield.plugins.kernels.triton.symmetric import (
     OpenMemory,
     Peers,
     Sizes,
-    Way,
     bytes_of,
     leave,
     leaving_word,
     open_memory,
 )
 from jackfield.plugins.kernels.triton.symmetric_support import apart, sizes_of
+from jackfield.plugins.kernels.triton.symmetric_trial import Trial
 
 log = logging.getLogger("jackfield.kernels")
-SECONDS = 60.0
-"""For a trial; others may have to compile it first."""
-PAUSE = 0.001
 
 
 class Exchange:
@@ -86,17 +81,9 @@ class Exchange:
         return Peers(ranks, sizes, memory, leaving), ""
 
     def _tried(self, peers: Peers | None, device: torch.device) -> bool:
-        """Whether two sums are right. Whatever goes wrong, it ends."""
         assert peers is not None and self._ranks is not None
-        size, config = self._ranks.size, self.configs.find("sum", torch.float32, device)
-        x = torch.full((config["BLOCK"],), self._ranks.rank + 1.0, device=device)
-        way = way_of(x, peers, config)
-        assert way is not Way.APART, "programs have no room for one row of the table"
-        for _ in range(2):
-            sum_in_place(x, peers, config, way)
-        if not _ends(device):
-            leave(self._leaving)
-        return bool((x == size * size * (size + 1) / 2).all())
+        config = self.configs.find("sum", torch.float32, device)
+        return Trial(self._ranks, peers, config, device, self._leaving).passed()
 
     def _agreed(self, fine: bool, device: torch.device) -> bool:
         """Whether all ranks say so."""
@@ -106,15 +93,3 @@ class Exchange:
         assert self._ranks is not None
         distributed.all_reduce(said, op=distributed.ReduceOp.MIN, group=self._ranks.group)
         return bool(said.item())
-
-
-def _ends(device: torch.device) -> bool:
-    """Whether the device gets done with what it has, within a while."""
-    if device.type != "cuda":
-        return True
-    done = torch.cuda.Event()
-    done.record(torch.cuda.current_stream(device))
-    limit = time.monotonic() + SECONDS
-    while not done.query() and time.monotonic() < limit:
-        time.sleep(PAUSE)
-    return bool(done.query())

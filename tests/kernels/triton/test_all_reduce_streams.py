@@ -1,5 +1,6 @@
 """Sums over ranks that are streams of one GPU: what runs there is what runs on several."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from jackfield.plugins.kernels.triton.symmetric import (
     leaving_word,
 )
 from jackfield.plugins.kernels.triton.symmetric_exchange import Exchange
+from jackfield.plugins.kernels.triton.symmetric_trial import Trial
 
 pytestmark = pytest.mark.gpu
 graphs: Any = SimpleNamespace(**run_path(str(Path(__file__).with_name("all_reduce_graphs.py"))))
@@ -53,3 +55,22 @@ def test_graphs_in_any_order(size: int, copied: str) -> None:
         # Loading a kernel may wait for all that run, and so for a rank that waits for the next.
         assert graphs.replayed(places_of(size, waits=False), ROWS, graphs.COPIES[copied])
         assert graphs.replayed(places_of(size), ROWS, graphs.COPIES[copied]) == {}
+
+
+def passed(place: Any, ranks: Ranks) -> bool:
+    exchange = place.ops.exchange
+    config = exchange.configs.find("sum", torch.float32, DEVICE)
+    leaving = exchange.peers._leaving
+    with DEVICE, place.here():
+        return Trial(ranks, exchange.peers, config, DEVICE, leaving).passed()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_trial_tells_whether_sums_are_right(wrong: bool) -> None:
+    """wrong: the second rank has what the first one has."""
+    for place in places_of(2, waits=False):
+        passed(place, place.ranks)
+    places = places_of(2)
+    ranks = [places[0].ranks, places[0 if wrong else 1].ranks]
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(passed, places, ranks)) == [not wrong] * 2
