@@ -37,7 +37,7 @@ CHAPTERS = (
     ("Kernels: latent attention", "latent",
      ("LatentAttentionKernel", "LatentProjected", "LatentHeads", "LatentSizes")),
     ("Kernels: quantized weights", "quant",
-     ("QuantMatmul", "QuantWeight", "QuantKind", "QuantizedWeights")),
+     ("QuantMatmul", "QuantMatmulSiluMul", "QuantWeight", "QuantKind", "QuantizedWeights")),
     ("Kernels: quantized experts", "quant_experts", ("QuantExperts", "QuantExpert")),
     ("Kernels: what every operation answers", "operation", ("Operation", "OpSpec")),
     ("Kernels: what they are given", "kernel",

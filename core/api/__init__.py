@@ -130,7 +130,13 @@ from jackfield.core.api.model import (
 )
 from jackfield.core.api.output import LOGPROB_FLOOR, FinishReason, Logprob
 from jackfield.core.api.predictor import Predictor
-from jackfield.core.api.quant import QuantizedWeights, QuantKind, QuantMatmul, QuantWeight
+from jackfield.core.api.quant import (
+    QuantizedWeights,
+    QuantKind,
+    QuantMatmul,
+    QuantMatmulSiluMul,
+    QuantWeight,
+)
 from jackfield.core.api.quant_experts import QuantExpert, QuantExperts
 from jackfield.core.api.reordering import Reordering
 from jackfield.core.api.request import NO_LABELS, RequestContext, RequestView, Trust
@@ -184,7 +190,8 @@ __all__ = [
     "Attend", "LayerGroup", "LogitsPart", "Model", "ModelInputs", "ModelSpec", "PartsLogits",
     "Shard", "Split", "Weights",
     # quantized weights
-    "QuantExpert", "QuantExperts", "QuantKind", "QuantMatmul", "QuantWeight", "QuantizedWeights",
+    "QuantExpert", "QuantExperts", "QuantKind", "QuantMatmul", "QuantMatmulSiluMul",
+    "QuantWeight", "QuantizedWeights",
     # hooks
     "API_VERSION", "KINDS", "PROJECT", "SPECIFICATIONS", "CacheHooks", "SchedulerHooks",
     "ServerHooks", "hookimpl", "hookspec",

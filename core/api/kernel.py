@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from jackfield.core.api.quant import QuantMatmul
+    from jackfield.core.api.quant import QuantMatmul, QuantMatmulSiluMul
     from jackfield.core.api.quant_experts import QuantExperts
 
 
@@ -335,6 +335,7 @@ class Operations:
     route: Route | None = None
     quant_matmul: "QuantMatmul | None" = None
     quant_experts: "QuantExperts | None" = None
+    quant_matmul_silu_mul: "QuantMatmulSiluMul | None" = None
     all_reduce: AllReduce | None = None
     all_gather: AllGather | None = None
     all_reduce_add_rms_norm: AllReduceAddRmsNorm | None = None
@@ -344,7 +345,15 @@ class Operations:
 OPERATIONS: Sequence[str] = tuple(Operations.__dataclass_fields__)
 """The names that a kernel plugin may provide."""
 OPTIONAL_OPERATIONS = frozenset(
-    {"qk_norm_rope_write", "step_inputs", "experts", "route", "quant_matmul", "quant_experts"}
+    {
+        "qk_norm_rope_write",
+        "step_inputs",
+        "experts",
+        "route",
+        "quant_matmul",
+        "quant_experts",
+        "quant_matmul_silu_mul",
+    }
 )
 """Those that nobody need provide."""
 

@@ -124,6 +124,19 @@ class QuantMatmul(Operation, Protocol):
         model: a weight's `order_I` is for the operation to see to."""
 
 
+class QuantMatmulSiluMul(Operation, Protocol):
+    """`silu(gate) * up` of a product whose first half of outputs is gate, the second one up.
+
+    Optional: without it `quant_matmul` and `silu_mul` do the same, and it is only bound from the
+    plugin that serves both. It rounds as they do: gate and up to the type of `x`, then what comes
+    out.
+    """
+
+    def __call__(self, x_TI: "Tensor", packed: Any) -> "Tensor":
+        """[T, I] -> [T, F] in the type of x. packed: what that plugin's `quant_matmul` has made of
+        a weight [2F, I] and its bias."""
+
+
 @runtime_checkable
 class QuantizedWeights(Weights, Protocol):
     """Weights of which some are quantized. A model that does not know of them uses `take`, which

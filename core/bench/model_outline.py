@@ -31,14 +31,16 @@ from jackfield.core.checkpoint.quant_plan import read_quant_plan
 
 TOKENS = 2
 """Of the step that is run."""
+GATED = "quant_matmul_silu_mul"
 QUANTIZED = frozenset({"quant_matmul", "quant_experts"})
 WHOLE = Shard()
 
 
 class ModelOutline(NamedTuple):
     """weights, weight_bytes: of one rank, without embedding, head and routed experts. head,
-    head_bytes: of the output head. gates: widths of `silu_mul`. products: all that are packed.
-    latent: what attention was given, if it is latent."""
+    head_bytes: of the output head. gates: widths of `silu(gate) * up`. products: all that are
+    packed. gated: those of them that `quant_matmul_silu_mul` multiplies. latent: what attention was
+    given, if it is latent."""
 
     spec: ModelSpec
     shard: Shard
@@ -48,6 +50,7 @@ class ModelOutline(NamedTuple):
     head: int
     head_bytes: int
     products: tuple[Product, ...]
+    gated: tuple[Product, ...]
     gates: tuple[int, ...]
     experts: tuple[ExpertLayer, ...]
     latent: LatentProjected | None
@@ -71,9 +74,10 @@ class ModelOutline(NamedTuple):
             model.forward(_inputs(), notes)
         counted = model.expert_histogram() if isinstance(model, CountsExperts) else None
         experts = notes.experts.layers(None if counted is None else counted.layers)
+        latent = notes.latents[0] if notes.latents else None
         return cls(
             spec, shard, dtype, *_counted(weights, spec, experts), tuple(notes.products),
-            tuple(dict.fromkeys(notes.gates)), experts, notes.latents[0] if notes.latents else None,
+            tuple(notes.gated), tuple(dict.fromkeys(notes.gates)), experts, latent,
         )  # fmt: skip
 
 
@@ -104,6 +108,7 @@ class _Notes:
 
     def __init__(self, weights: OutlineWeights, spec: ModelSpec) -> None:
         self.products: list[Product] = []
+        self.gated: list[Product] = []
         self.gates: list[int] = []
         self.latents: list[LatentProjected] = []
         self.experts = OutlineExperts()
@@ -120,6 +125,7 @@ class _Notes:
             "all_reduce": lambda x: x, "all_gather": lambda x: x.unsqueeze(0),
             "quant_matmul": self._product if "quant_matmul" in served else None,
             "quant_experts": OutlineQuantExperts(experts) if "quant_experts" in served else None,
+            GATED: self._gated if GATED in served else None,
         }  # fmt: skip
         return Operations(**serves)
 
@@ -127,6 +133,10 @@ class _Notes:
         width = gate_up.shape[-1] // 2
         self.gates.append(width)
         return gate_up.new_empty(*gate_up.shape[:-1], width)
+
+    def _gated(self, x_TI: Tensor, packed: Product) -> Tensor:
+        self.gated.append(packed)
+        return self._gate(self._product(x_TI, packed))
 
     def __call__(self, layer: int, q_TNH: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> Tensor:
         return torch.empty_like(q_TNH)

@@ -23,7 +23,11 @@ ATTENTION = "attention"
 WRITE = "qk_norm_rope_write"
 INPUTS = "step_inputs"
 SAMPLE, SAMPLE_PART = "sample", "sample_part"
-SUM, ADD_NORM, SUM_ADD_NORM = "all_reduce", "add_rms_norm", "all_reduce_add_rms_norm"
+JOINT: Mapping[str, tuple[str, ...]] = {
+    "all_reduce_add_rms_norm": ("all_reduce", "add_rms_norm"),
+    "quant_matmul_silu_mul": ("quant_matmul", "silu_mul"),
+}
+"""Operations that stand for others, and which."""
 OPTIONAL_OF_RANKS = RANK_OPERATIONS - COLLECTIVES
 
 
@@ -92,10 +96,12 @@ def _unfit(operation: str, name: str, owners: Mapping[str, str]) -> list[str]:
         return [f"{owners[ATTENTION]!r} serves attention, and lays out what it writes"]
     if operation == SAMPLE_PART and name != owners[SAMPLE]:
         return [f"{owners[SAMPLE]!r} serves sample, and its draws are its own"]
-    if operation == SUM_ADD_NORM:
-        apart = [one for one in (SUM, ADD_NORM) if owners[one] != name]
-        return [f"{owners[one]!r} serves {one}, and it stands for that, too" for one in apart]
-    return []
+    apart = [one for one in JOINT.get(operation, ()) if owners.get(one) != name]
+    return [f"{_server(one, owners)} serves {one}, and it stands for that, too" for one in apart]
+
+
+def _server(operation: str, owners: Mapping[str, str]) -> str:
+    return repr(owners[operation]) if operation in owners else "nobody"
 
 
 def _foreign(

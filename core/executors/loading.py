@@ -170,7 +170,8 @@ def load(order: Order, config: Config, progress: Progress) -> Loaded:
 def unused(order: Order) -> frozenset[str]:
     """Operations that this model never calls, whoever serves them."""
     plan = read_quant_plan(order.folder.config)
-    found = {"quant_matmul", "quant_experts"} if plan is None else set()
+    quantized = {"quant_matmul", "quant_experts", "quant_matmul_silu_mul"}
+    found = quantized if plan is None else set()
     experts = {"experts", "route", "quant_experts"}
     return frozenset(found if order.spec.uses_experts else found | experts)
 

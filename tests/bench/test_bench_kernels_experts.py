@@ -210,6 +210,31 @@ def test_quantized_products_count_as_they_are_held() -> None:
     }
 
 
+def test_products_of_gate_and_up_write_half_of_their_outputs() -> None:
+    subject = subject_of("fp8")
+    packs, name = subject.plain.operations.quant_matmul, "quant_matmul_silu_mul"
+    gated = next(one for one in subject.outline.products if one.title == "gate_up")
+
+    class Joint:
+        def capturable(self) -> bool:
+            return True
+
+        def __call__(self, x_TI: Tensor, packed: Any) -> Tensor:
+            return subject.plain.operations.silu_mul(packs(x_TI, packed))  # type: ignore[misc]
+
+    joint: Any = Joint()
+    table = subject.plain._replace(
+        operations=replace(subject.plain.operations, quant_matmul_silu_mul=joint),
+        owners={**subject.plain.owners, name: "stub"},
+    )
+    outline = subject.outline._replace(gated=(gated,) * 2)
+    works = works_of(subject._replace(plain=table, outline=outline), "quant_matmul")
+    size = f"gate_up 16x{gated.inputs}x{gated.outputs} fp8"
+    one, two = works[name, size], works["quant_matmul", size]
+    assert two.bytes - one.bytes == BYTES * 16 * gated.outputs // 2 and one.flops == two.flops
+    one.run()
+
+
 def test_made_up_weights_are_like_the_others() -> None:
     [product, *_] = [one for one in subject_of("few bits").outline.products if one.weight]
     assert product.weight is not None

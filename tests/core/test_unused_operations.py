@@ -18,6 +18,7 @@ CONFIG: dict[str, Any] = {
     "rope_theta": 1e4, "num_local_experts": 4, "num_experts_per_tok": 2,
 }  # fmt: skip
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+QUANTIZED = {"quant_matmul", "quant_experts", "quant_matmul_silu_mul"}
 
 
 class Serves:
@@ -46,8 +47,8 @@ def asked(model: Any, **changes: Any) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("model", "changes", "expected"),
     [
-        (Llama, {}, {"experts", "route", "quant_matmul", "quant_experts"}),
-        (Mixtral, {}, {"quant_matmul", "quant_experts"}),
+        (Llama, {}, {"experts", "route", *QUANTIZED}),
+        (Mixtral, {}, QUANTIZED),
         (Llama, {"quantization_config": AWQ}, {"experts", "route", "quant_experts"}),
         (Mixtral, {"quantization_config": AWQ}, set()),
     ],

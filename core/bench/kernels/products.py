@@ -1,6 +1,6 @@
 """Dense products of a layer and of the output head, with plain and with quantized weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ from jackfield.core.bench.kernels.case import Case, Work
 from jackfield.core.bench.kernels.subject import KernelSubject
 from jackfield.core.bench.outline_products import HEAD, Product
 
-LINEAR, QUANTIZED = "linear", "quant_matmul"
+LINEAR, QUANTIZED, GATED = "linear", "quant_matmul", "quant_matmul_silu_mul"
 SMALL = 0xBF
 """Bits that codes of e4m3 may have: numbers below two, and none that is no number."""
 SCALE = 0.01
@@ -28,19 +28,26 @@ def product_cases(subject: KernelSubject) -> Iterator[Case]:
 
 
 def quant_product_cases(subject: KernelSubject) -> Iterator[Case]:
-    """Each quantized weight at every number of rows; none if nobody serves it."""
-    for product in _products(subject, quantized=True):
+    """Each quantized weight at every number of rows, those of gate and up also with the gate's
+    function; none if nobody serves it."""
+    products = _products(subject, quantized=True)
+    gated = _alike_once(subject.outline.gated)
+    for operation, product in [*((QUANTIZED, p) for p in products), *((GATED, p) for p in gated)]:
         for rows in subject.sizes.products:
-            build = partial(_quant_product, subject, product, rows)
+            build = partial(_quant_product, subject, operation, product, rows)
             size = f"{product.title} {rows}x{product.inputs}x{product.outputs} {product.form}"
-            yield Case(QUANTIZED, size, subject.plain.owners[QUANTIZED], build)
+            yield Case(operation, size, subject.plain.owners[operation], build)
 
 
 def _products(subject: KernelSubject, *, quantized: bool) -> list[Product]:
     """Those of layers that are alike once, the head at the end."""
-    found = {one.key: one for one in subject.outline.products}.values()
+    found = _alike_once(subject.outline.products)
     wanted = [one for one in found if (one.weight is not None) == quantized]
     return sorted(wanted, key=lambda one: one.title == HEAD)
+
+
+def _alike_once(products: Iterable[Product]) -> Iterable[Product]:
+    return {one.key: one for one in products}.values()
 
 
 def _product(subject: KernelSubject, product: Product, rows: int) -> Work:
@@ -55,16 +62,18 @@ def _product(subject: KernelSubject, product: Product, rows: int) -> Work:
     return _work(subject, product, rows, make, weight, linear.capturable())
 
 
-def _quant_product(subject: KernelSubject, product: Product, rows: int) -> Work:
-    multiply, weight = subject.plain.operations.quant_matmul, product.weight
-    assert multiply is not None and weight is not None
+def _quant_product(subject: KernelSubject, operation: str, product: Product, rows: int) -> Work:
+    operations, weight = subject.plain.operations, product.weight
+    packs, multiply = operations.quant_matmul, getattr(operations, operation)
+    assert packs is not None and weight is not None
 
     def make() -> Callable[[], object]:
-        packed = multiply.pack(made_up(weight, subject.device), None)
+        packed = packs.pack(made_up(weight, subject.device), None)
         x_TI = subject.random(rows, product.inputs)
         return lambda: multiply(x_TI, packed)
 
-    return _work(subject, product, rows, make, weight.nbytes, multiply.capturable())
+    out = product.outputs // 2 if operation == GATED else product.outputs
+    return _work(subject, product, rows, make, weight.nbytes, multiply.capturable(), out)
 
 
 def _work(
@@ -74,10 +83,12 @@ def _work(
     make: Callable[[], Callable[[], object]],
     weight: int,
     capturable: bool,
+    written: int | None = None,
 ) -> Work:
-    """weight: its bytes."""
+    """weight: its bytes. written: entries of a row; None = all outputs."""
     inputs, outputs = product.inputs, product.outputs
-    size = weight + rows * (inputs + outputs) * subject.dtype.itemsize
+    written = outputs if written is None else written
+    size = weight + rows * (inputs + written) * subject.dtype.itemsize
     flops = 2 * rows * inputs * outputs
     return subject.work(make, weight, capturable=capturable, bytes=size, flops=flops)
 

@@ -12,6 +12,7 @@ from jackfield.plugins.kernels.triton.linear import TritonLinear
 from jackfield.plugins.kernels.triton.qk_norm_rope_write import TritonQkNormRopeWrite
 from jackfield.plugins.kernels.triton.quant_experts import TritonQuantExperts
 from jackfield.plugins.kernels.triton.quant_matmul import TritonQuantMatmul
+from jackfield.plugins.kernels.triton.quant_matmul_silu_mul import TritonQuantMatmulSiluMul
 from jackfield.plugins.kernels.triton.rms_norm import TritonRmsNorm
 from jackfield.plugins.kernels.triton.rope import TritonRope
 from jackfield.plugins.kernels.triton.route import TritonRoute
@@ -41,6 +42,7 @@ def offer(config: TritonConfig) -> Mapping[str, Any]:
         "route": TritonRoute(config),
         "quant_matmul": TritonQuantMatmul(config),
         "quant_experts": TritonQuantExperts(config),
+        "quant_matmul_silu_mul": TritonQuantMatmulSiluMul(config),
         "all_reduce": TritonAllReduce(exchange),
         "all_reduce_add_rms_norm": TritonAllReduceAddRmsNorm(exchange, config),
     }

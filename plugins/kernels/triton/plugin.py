@@ -22,6 +22,7 @@ NAMES = (
     "route",
     "quant_matmul",
     "quant_experts",
+    "quant_matmul_silu_mul",
     "all_reduce",
     "all_reduce_add_rms_norm",
 )

@@ -10,6 +10,7 @@ import triton.language as tl
 from jackfield.plugins.kernels.triton.early_kernel import let_next_begin, wait_alone
 from jackfield.plugins.kernels.triton.experts_align_kernel import FIELDS
 from jackfield.plugins.kernels.triton.experts_tile_kernel import place_of
+from jackfield.plugins.kernels.triton.quant_halves_kernel import halves, sides_of_both
 from jackfield.plugins.kernels.triton.quant_sums_kernel import SIDE, quant_sums
 
 
@@ -32,18 +33,6 @@ def _tile_of(ids, tiles, tile, EXPERTS: tl.constexpr, DIRECT: tl.constexpr):
 def _rows(begin, ROWS: tl.constexpr):
     """As `quant_sums` wants them."""
     return begin + tl.arange(0, ROWS // 8)[None, :] * 8 + tl.arange(0, 8)[:, None]
-
-
-@triton.jit
-def _halves(total, ROWS: tl.constexpr, TILES: tl.constexpr, ABREAST: tl.constexpr):
-    """Gate and up, `[outputs, ROWS]` each: those of a warp, or those of half of the warps."""
-    OUTPUTS: tl.constexpr = SIDE * TILES * ABREAST // 2
-    if TILES == 2:
-        parts = tl.permute(tl.reshape(total, [ABREAST, 2, SIDE * ROWS]), (0, 2, 1))
-    else:
-        parts = tl.permute(tl.reshape(total, [2, OUTPUTS * ROWS]), (1, 0))
-    gate, up = tl.split(parts)
-    return tl.reshape(gate, [OUTPUTS, ROWS]), tl.reshape(up, [OUTPUTS, ROWS])
 
 
 @triton.jit
@@ -115,12 +104,7 @@ def quant_gate_up_kernel(
             tl.atomic_add(counts + expert, 1, (group == 0) & (expert >= 0), sem="relaxed")
     if expert < 0:
         return
-    warp = tl.arange(0, PARTS * ABREAST) % ABREAST
-    side = expert * 2 * apart + group * SIDES
-    if TILES == 2:
-        side += warp
-    else:
-        side += warp % SIDES + warp // SIDES * apart
+    side = expert * 2 * apart + group * SIDES + sides_of_both(apart, PARTS, TILES, ABREAST)
     row = _rows(begin, ROWS)
     inside = row < end
     source = row // TOP if DIRECT else tl.load(token + row, inside, other=0)
@@ -130,7 +114,7 @@ def quant_gate_up_kernel(
         ASSEMBLY, ROWS, TILES, ABREAST, PARTS, BLOCKS, False, EARLY,
     )  # fmt: skip
     total = tl.sum(tl.reshape(sums, [PARTS, SIDE * TILES * ABREAST, ROWS]), 0)
-    gate, up = _halves(total, ROWS, TILES, ABREAST)
+    gate, up = halves(total, ROWS, TILES, ABREAST)
     gated = gate * tl.sigmoid(gate) * up
     _store(gated, hidden, begin, end, group * SIDES * SIDE, outputs, ROWS, SIDES * SIDE)
 

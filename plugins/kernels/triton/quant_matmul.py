@@ -43,11 +43,11 @@ class QuantConfigs:
     for 2 to 8. `4s_...`: a block of 4-bit codes has several scales.
 
     Shapes that are not in it take the nearest one's entry. What has none, as more rows, and float32
-    are left to a plain matrix.
+    are left to a plain matrix. name: of the table's file.
     """
 
-    def __init__(self) -> None:
-        self._configs = Configs("quant")
+    def __init__(self, name: str = "quant") -> None:
+        self._configs = Configs(name)
         names = [entry.shape.split("_") for entry in self._configs.entries()]
         self._shapes = sorted({(int(outputs), int(inputs)) for *_, outputs, inputs in names})
         self._most_rows = max((int(rows) for _, rows, *_ in names), default=0)
@@ -55,7 +55,7 @@ class QuantConfigs:
 
     def find(self, rows: int, weight: PackedQuant, dtype: torch.dtype) -> Config | None:
         """What to launch with; None = a plain matrix. Every question is looked up once."""
-        if rows > self._most_rows or dtype is torch.float32:
+        if not 0 < rows <= self._most_rows or dtype is torch.float32:
             return None
         label = label_of(weight.kind, weight.group)
         key = (label, class_of(rows), weight.shape, dtype, weight.words.device)
@@ -90,16 +90,11 @@ class TritonQuantMatmul(TritonOperation):
         return packed(weight, bias_O)
 
     def __call__(self, x_TI: Tensor, packed: PackedQuant) -> Tensor:
-        if packed.order_I is not None:
-            x_TI = x_TI.index_select(1, packed.order_I)
-        rows = x_TI.shape[0]
-        config = self._configs.find(rows, packed, x_TI.dtype) if rows else None
+        config = self._configs.find(x_TI.shape[0], packed, x_TI.dtype)
         if config is None or packed.group % AT_ONCE:
-            return _multiply_dense(x_TI, packed)
-        if x_TI.stride(1) != 1:
-            x_TI = x_TI.contiguous()
-        out_TO = x_TI.new_empty(rows, packed.shape[0])
-        _multiply_tiles(x_TI, packed, out_TO, config)
+            return _multiply_dense(in_order(x_TI, packed), packed)
+        out_TO = x_TI.new_empty(x_TI.shape[0], packed.shape[0])
+        multiply_tiles(x_TI, packed, out_TO, config)
         return out_TO
 
 
@@ -126,16 +121,29 @@ def tiles_of(group: int, inputs: int, height: int, config: Config) -> int:
     return 1 if 0 < group < inputs and height > MANY_ROWS else config["TILES"]
 
 
-def _multiply_tiles(x_TI: Tensor, packed: PackedQuant, out_TO: Tensor, config: Config) -> None:
-    (rows, outputs), inputs = out_TO.shape, packed.shape[1]
+def in_order(x_TI: Tensor, packed: PackedQuant) -> Tensor:
+    """Inputs as the weight has them."""
+    return x_TI if packed.order_I is None else x_TI.index_select(1, packed.order_I)
+
+
+def multiply_tiles(
+    x_TI: Tensor, packed: PackedQuant, out: Tensor, config: Config, apart: int = 0
+) -> None:
+    """Fills out, `[T, O]`. apart: tiles of gate, behind which those of up lie, if out is to be
+    `silu(gate) * up`, `[T, O / 2]`; 0 = it is not."""
+    x_TI = in_order(x_TI, packed)
+    if x_TI.stride(1) != 1:
+        x_TI = x_TI.contiguous()
+    rows, (outputs, inputs) = out.shape[0], packed.shape
     height = tile_rows(rows, config)
     abreast = config["num_warps"] // config["PARTS"]
     step = config["PARTS"] * config["BLOCKS"] * packed.inputs
     splits = min(config["SPLITS"], triton.cdiv(inputs, step))
     tiles = tiles_of(packed.group, packed.inputs, height, config)
+    assert apart == 0 or tiles * abreast % 2 == 0, "half of them are of gate, half of up"
     width = SIDE * tiles * abreast
     grid = triton.cdiv(rows, height), triton.cdiv(outputs, width), splits
-    partials = out_TO
+    partials = out
     if splits > 1:
         size = grid[0] * grid[1] * splits * width * height
         assert grid[0] * grid[1] <= packed.counters.shape[0], f"{rows} rows in parts of {height}"
@@ -145,7 +153,7 @@ def _multiply_tiles(x_TI: Tensor, packed: PackedQuant, out_TO: Tensor, config: C
     quant_tile_kernel[grid](
         x_TI,
         *tensors_of(packed),
-        out_TO,
+        out,
         partials,
         packed.counters,
         rows,
@@ -153,7 +161,9 @@ def _multiply_tiles(x_TI: Tensor, packed: PackedQuant, out_TO: Tensor, config: C
         x_TI.stride(0),
         inputs,
         packed.blocks,
+        apart or 1,
         SECTION=gcd(packed.group, packed.inputs),
+        GATED=apart > 0,
         EVEN=inputs % step == 0,
         ROWS=height,
         ABREAST=abreast,

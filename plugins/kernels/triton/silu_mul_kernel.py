@@ -7,6 +7,12 @@ from jackfield.plugins.kernels.triton.early_kernel import wait_for_previous
 
 
 @triton.jit
+def gated(gate, up):
+    """Of float32, and in float32."""
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
 def silu_mul_kernel(
     gate_up_ptr,
     out_ptr,
@@ -22,5 +28,5 @@ def silu_mul_kernel(
     gate_ptr = gate_up_ptr + row * row_stride + column
     gate = tl.load(gate_ptr, mask, other=0.0).to(tl.float32)
     up = tl.load(gate_ptr + WIDTH, mask, other=0.0).to(tl.float32)
-    out = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(out_ptr + row * WIDTH + column, out.to(out_ptr.dtype.element_ty), mask)
+    out = gated(gate, up).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + row * WIDTH + column, out, mask)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from jackfield.core.api.kernel import Operations
+from jackfield.plugins.models.blocks.gate_up import make_gate_up
 from jackfield.plugins.models.blocks.linear_loader import LinearLoader
 from jackfield.plugins.models.blocks.shape import DecoderShape
 from jackfield.plugins.models.blocks.share import Share
@@ -20,14 +21,13 @@ class GatedMlp:
         load: LinearLoader,
         bias: bool = False,
     ) -> None:
-        self._linear, self._silu_mul = ops.linear, ops.silu_mul
-        share = Share.even(width, load.shard)
-        self._gate_up = load.rows(prefix, {"gate_proj": share, "up_proj": share}, hidden, bias)
+        self._linear, share = ops.linear, Share.even(width, load.shard)
+        merged = load.rows(prefix, {"gate_proj": share, "up_proj": share}, hidden, bias)
+        self._gate_up = make_gate_up(merged, ops)
         self._down = load.columns(f"{prefix}.down_proj", hidden, share, bias)
 
     def __call__(self, x_TD: Tensor) -> Tensor:
-        gate_up_T2F = self._linear(x_TD, self._gate_up)
-        return self._linear(self._silu_mul(gate_up_T2F), self._down)
+        return self._linear(self._gate_up(x_TD), self._down)
 
 
 class Mlp(GatedMlp):

@@ -16,6 +16,8 @@ MIDDLES = {4: 8, 8: 128, 1: 0}
 """By kind, as the kernels count them."""
 NARROW = {"TILES": 1, "PARTS": 8, "BLOCKS": 1, "ROWS": 8, "SPLITS": 2, "AHEAD": 256}
 NARROW |= {"num_warps": 8, "num_stages": 1}
+PAIRS = {**NARROW, "PARTS": 4}
+"""Half of its warps have outputs of gate, the others of up."""
 
 
 class Weight(NamedTuple):
@@ -46,7 +48,9 @@ def tile(
     biased: bool = False,
     even: bool = True,
     extra: bool = False,
+    gated: bool = False,
 ) -> Case:
+    """gated: the outputs are gate and up."""
     config = dict(config)
     height, splits = min(config.pop("ROWS"), max(rows, 8)), config.pop("SPLITS")
     inputs = 128 if weight.kind == 4 else 64
@@ -59,12 +63,15 @@ def tile(
         "ZEROS": weight.zeros, "BIASED": biased, "EVEN": even,
         "EXACT": False, "ASSEMBLY": arch, "ROWS": height, "EARLY": arch >= 90,
         "SECTION": gcd(weight.group, inputs), "SPLIT": splits > 1,
-        "ABREAST": config["num_warps"] // config["PARTS"], **config,
+        "ABREAST": config["num_warps"] // config["PARTS"], "GATED": gated, **config,
     }  # fmt: skip
+    if not gated:
+        constants["apart"] = 1
     zeros = "*u8" if weight.zeros else "*i16"
     bias = f"*{element}" if biased else "*i16"
     types = f"*{element} *i16 *{weight.scale} {zeros} {bias} *{element} *fp32 *i32 "
-    types += "i32:1 i32:16 i32:16 i32:16 i32:16"
+    types += f"i32:1 i32:16 i32:16 i32:16 i32:16{' i32:16' * gated}"
+    name = name.replace("quant", "quant_gated") if gated else name
     name += "_".join(map(str, (splits > 1, *config.values())))
     return case(name, quant_tile_kernel, types, constants,
                 arch, extra)  # fmt: skip
@@ -94,9 +101,9 @@ def case(
     return Case(name, kernel, signature, values, warps, stages, None, (arch,), extra=extra)
 
 
-def shipped() -> Iterator[Case]:
+def shipped(table: str, gated: bool) -> Iterator[Case]:
     """An entry may be used on newer architectures."""
-    for entry in Configs("quant").entries():
+    for entry in Configs(table).entries():
         label, number, *_ = entry.shape.split("_")
         rows = int(number)
         archs = (80, 90) if entry.architecture == "sm_80" else (90,)
@@ -105,18 +112,20 @@ def shipped() -> Iterator[Case]:
             for weight in weights:
                 ends = rows in (1, 64) and weight in (AWQ, FINE, BLOCK)
                 extra = not ends and (rows > 1 or weight in (GPTQ, INT8))
-                yield tile(weight, rows, entry.config, arch, extra=extra)
+                yield tile(weight, rows, entry.config, arch, extra=extra, gated=gated)
 
 
 def special() -> Iterator[Case]:
     for arch in (80, 90):
         for weight in (AWQ, Weight(8, 0, zeros=True), CHANNEL):
             yield tile(weight, 8, NARROW, arch, "fp16", biased=True, even=False)
+            yield tile(weight, 8, PAIRS, arch, "fp16", biased=True, even=False, gated=True)
         yield dense(AWQ, "bf16", arch)
         yield dense(BLOCK, "bf16", arch)
         yield dense(Weight(4, 20, zeros=True), "fp32", arch)
 
 
 def cases() -> list[Case]:
-    """Shapes of the table that are served alike are one case."""
-    return list({each.name: each for each in (*shipped(), *special())}.values())
+    """Shapes of the tables that are served alike are one case."""
+    plain, gated = shipped("quant", gated=False), shipped("quant_gate_up", gated=True)
+    return list({each.name: each for each in (*plain, *gated, *special())}.values())

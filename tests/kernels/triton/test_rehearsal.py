@@ -88,6 +88,16 @@ STARTS: dict[str, dict[str, Any]] = {
             "num_attention_heads": 6, "num_key_value_heads": 2,
         },
     },
+    "few bits": {
+        "max_model_len": 4000, "max_num_seqs": 70, "max_num_batched_tokens": 700,
+        "num_gpu_blocks_override": 2000,
+        "model": {
+            "num_hidden_layers": 1,
+            "quantization_config": {
+                "quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True,
+            },
+        },
+    },
     "experts": {
         "max_model_len": 4000, "max_num_seqs": 40, "max_num_batched_tokens": 2048,
         "num_gpu_blocks_override": 2000,
@@ -136,6 +146,7 @@ def test_steps_want_nothing_that_was_not_rehearsed(tmp_path: Path, start: str) -
     plain = {"decode_kernel", "merge_kernel", "prefill_kernel"}
     attention = {
         "small": plain,
+        "few bits": plain | {"quant_dense_kernel", "quant_tile_kernel"},
         "experts": plain | EXPERTS,
         "latent": {"combine_kernel", *(f"latent_{name}_kernel" for name in LATENT)},
     }.get(start, plain | {"gather_kernel"})
