@@ -6,15 +6,8 @@ barriers. Axes are named by their bits: an output of a tile is 8 * h + g; of the
 product, one is 8 * t + 4 * p + 2 * q + c; a thread has one g and t, and all of h, p, q and c.
 
 Each warp has some tiles of 16 outputs, and every n-th block of inputs; warps that share outputs add
-up what they have at the end. Codes are exact; products are summed in float32, and scales come in
-once per group, in float32.
-
-Zero points, and what `unpack` leaves in the codes, are taken off whichever way is cheaper. Either
-now: of the codes, which is exact. Or later: of the sums of a group, the sum of its x times what all
-its codes have too much. Tensor cores make that sum of ones in place of codes; tiles share it. What
-is taken off may be ten times the products proper, and so is the rounding error of a group's sums:
-of float32, which still is far less than that of a bfloat16, even where all x are alike and what is
-left all but cancels. Sums of all inputs grow too large for that, and have it done now.
+up what they have at the end. Codes are exact, and so is what is left of them without their zero
+point; products are summed in float32, and scales come in once per group, in float32.
 """
 
 import triton
@@ -42,91 +35,51 @@ def _wait_once(start, begin, EARLY: tl.constexpr):
 
 
 @triton.jit
-def _paired(words, PAIRS: tl.constexpr):
-    """To be kept from round to round: if PAIRS, two words in every other entry, in a register of 32
-    bits. Those of 16 bits are copied, and put together again."""
-    if PAIRS:
-        words = tl.inline_asm_elementwise(
-            "mov.b32 $0, $2; mov.b32 $1, 0;", "=r,=r,r", [words], dtype=tl.int32, is_pure=True,
-            pack=2,
-        )  # fmt: skip
-    return words
-
-
-@triton.jit
-def _unpaired(pairs, PAIRS: tl.constexpr):
-    """The words again."""
-    if PAIRS:
-        pairs = tl.inline_asm_elementwise(
-            "mov.b32 $0, $1;", "=r,r,r", [pairs], dtype=tl.int16, is_pure=True, pack=2
-        )
-    return pairs
-
-
-@triton.jit
-def _words_at(words, block, part, side, apart, outputs, blocks, TILES: tl.constexpr):
-    """`[32, warps, tiles]`: where the first words are that each thread has of a tile; those of the
-    last tile if there is none. part: `[warps]`: how many blocks behind `block`."""
-    tiles = side[:, None] + tl.arange(0, TILES)[None, :] * apart
-    known = tl.minimum(tiles, tl.cdiv(outputs, SIDE) - 1)
-    place = known.to(tl.int64) * blocks + (part + block)[:, None]
-    return words + place[None, :, :] * BLOCK + (tl.arange(0, 32) * 8)[:, None, None]
-
-
-@triton.jit
 def _load_words(
-    w_at, first, left,
-    STEP: tl.constexpr, BLOCKS: tl.constexpr, INPUTS: tl.constexpr, EVEN: tl.constexpr,
-    PAIRS: tl.constexpr,
+    w_at, start, end, first,
+    STEP: tl.constexpr, BLOCKS: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """A tuple, of one block each: what `_paired` makes of `[32, warps, tiles, 2, 8]`. w_at: where
-    the first block's words are; left: inputs from there on, and `first` of each warp."""
+    """A tuple of `[32, warps, tiles, 2, 8]`: of one block each."""
     within = tl.arange(0, 2)[:, None] * (BLOCK // 2) + tl.arange(0, 8)[None, :]
     found = ()
     for block in tl.static_range(BLOCKS):
-        there = left > 0
-        if not EVEN:
-            there = (first + block * STEP < left)[None, :, None, None, None]
-        at = w_at[:, :, :, None, None] + (block * STEP // INPUTS * BLOCK + within)
-        # They are read once, and so not kept in the cache that x is in.
-        loaded = tl.load(at, there, other=0, cache_modifier=".cg")
-        found += (_paired(loaded, PAIRS),)  # type: ignore[assignment]
+        there = (first + (start + block * STEP) < end)[None, :, None, None, None]
+        at = (w_at + (start + block * STEP) // INPUTS * BLOCK)[:, :, :, None, None]
+        at = at + within[None, None, None, :, :]
+        loaded = tl.load(at, there, other=0, eviction_policy="evict_first")
+        found += (loaded,)  # type: ignore[assignment]
     return found
 
 
 @triton.jit
-def _places(table, side, apart, outputs, SHARING: tl.constexpr, TILES: tl.constexpr):
-    """For each tile, where the entries of the first group are, and whether there are any."""
-    output = side[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
-    places = ((table + output // SHARING, output < outputs),)
+def _load_table(table, group, side, apart, outputs, SHARING: tl.constexpr, TILES: tl.constexpr):
+    """`[warps, outputs]`; past the end anything. Tiles are loaded one by one, so that each load is
+    small enough to be done as the sums lie, by all threads that want an entry."""
+    step = tl.cdiv(outputs, SHARING)
+    row = tl.arange(0, SIDE)[None, :]
+    output = side[:, None] * SIDE + row
+    if SHARING == 1:
+        at = (table + (group * step + side * SIDE))[:, None] + row
+        other_at = at + apart * SIDE
+    else:
+        at = table + (group[:, None] * step + output // SHARING)
+        other_at = table + (group[:, None] * step + (output + apart * SIDE) // SHARING)
+    found = tl.load(at, output < outputs)
     if TILES == 2:
-        output += apart * SIDE
-        places += ((table + output // SHARING, output < outputs),)  # type: ignore[assignment]
-    return places
-
-
-@triton.jit
-def _load_table(places, offset):
-    """`[warps, outputs]`; past the end anything. offset: to the entries of the group. Tiles are
-    loaded one by one, so that each load is small enough to be done as the sums lie, by all threads
-    that want an entry."""
-    found = tl.load(places[0][0] + offset, places[0][1])
-    if len(places) == 2:
-        found = tl.join(found, tl.load(places[1][0] + offset, places[1][1]))
-        found = tl.reshape(tl.permute(found, (0, 2, 1)), [found.shape[0], 2 * SIDE])
+        found = tl.join(found, tl.load(other_at, output + apart * SIDE < outputs))
+        found = tl.reshape(tl.permute(found, (0, 2, 1)), [side.shape[0], 2 * SIDE])
     return found
 
 
 @triton.jit
 def _load_tables(
-    places, start, end, first, step,
+    table, start, end, first, side, apart, outputs,
     STEP: tl.constexpr, BLOCKS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr,
-    SECTION: tl.constexpr,
+    SECTION: tl.constexpr, SHARING: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """A tuple: for all sections of all blocks. What is past the end has those of the last group.
-    step: entries of a group."""
+    """A tuple: for all sections of all blocks. What is past the end has those of the last group."""
     if GROUP == 0:
-        all_inputs = _load_table(places, 0)
+        all_inputs = _load_table(table, first * 0, side, apart, outputs, SHARING, TILES)
     found = ()
     for block in tl.static_range(BLOCKS):
         for section in tl.static_range(INPUTS // SECTION):
@@ -134,8 +87,8 @@ def _load_tables(
                 found += (all_inputs,)  # type: ignore[assignment]
             else:
                 entry = first + (start + block * STEP + section * SECTION)
-                group = tl.minimum(entry, end - 1).to(tl.uint32) // GROUP
-                entries = _load_table(places, (group * step)[:, None])
+                group = tl.minimum(entry, end - 1) // GROUP
+                entries = _load_table(table, group, side, apart, outputs, SHARING, TILES)
                 found += (entries,)  # type: ignore[assignment]
     return found
 
@@ -157,85 +110,39 @@ def _right(x, WARPS: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _taken(zero, ZEROS: tl.constexpr, MIDDLE: tl.constexpr, BASE: tl.constexpr):
-    """What has to be added to what `unpack` gives."""
-    return BASE - zero.to(tl.float32) if ZEROS else tl.full(zero.shape, BASE - MIDDLE, tl.float32)
-
-
-@triton.jit
-def _summed(total, right, OF: tl.constexpr):
-    """Adds the sums of the inputs of all rows."""
-    ones = tl.full([right.shape[0], SIDE, AT_ONCE], 1.0, OF)
-    return tl.dot(ones, right, total, input_precision="ieee")
+def _taken(zero, OF: tl.constexpr, ZEROS: tl.constexpr, MIDDLE: tl.constexpr, BASE: tl.constexpr):
+    """What has to be added to what `unpack` gives, exactly, in the type OF."""
+    taken = BASE - zero.to(tl.float32) if ZEROS else tl.full(zero.shape, BASE - MIDDLE, tl.float32)
+    return taken.to(OF)[:, :, None]
 
 
 @triton.jit
 def _multiply(
-    part, total, values, taken, x_at, start, first, inside, width,
-    FROM: tl.constexpr, TO: tl.constexpr, NOW: tl.constexpr, LATER: tl.constexpr,
-    FIRST: tl.constexpr, EVEN: tl.constexpr, EXACT: tl.constexpr, ASSEMBLY: tl.constexpr,
+    part, values, taken, x_at, start, first, inside, width,
+    FROM: tl.constexpr, TO: tl.constexpr, SHIFTED: tl.constexpr, EVEN: tl.constexpr,
+    EXACT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Adds the products of some values of all words of a block. NOW: of what they are once `taken`
-    is added. LATER: adds to `total` the sums of x; FIRST: before the products."""
+    """Adds the products of some values of all words of a block."""
     for place in tl.static_range(FROM, TO):
         entry = place * AT_ONCE + tl.arange(0, AT_ONCE)
-        at = x_at[:, :, :, None] + entry[None, None, None, :]
+        at = (x_at + start)[:, :, :, None] + entry[None, None, None, :]
         mask = inside
         if not EVEN:
             there = start + first[:, None] + entry[None, :] < width
             mask = inside & there[None, :, None, :]
         x = tl.load(at, mask, other=0.0)
         left = _left(values[place], values[place].shape[1], values[place].shape[2])
-        if NOW:
-            left = add_exactly(left, taken.to(left.dtype)[:, :, None], ASSEMBLY)
+        if SHIFTED:
+            left = add_exactly(left, taken, ASSEMBLY)
         if EXACT:
             x, left = x.to(tl.float32), left.to(tl.float32)
-        right = _right(x, x.shape[1], 8 * x.shape[2])
-        if LATER and FIRST:
-            total = _summed(total, right, left.dtype)
-        part = tl.dot(left, right, part, input_precision="ieee")
-        if LATER and not FIRST:
-            total = _summed(total, right, left.dtype)
-    return part, total
+        part = tl.dot(left, _right(x, x.shape[1], 8 * x.shape[2]), part, input_precision="ieee")
+    return part
 
 
 @triton.jit
-def _of_all(total, TILES: tl.constexpr):
-    """From `[warps, 16, rows]` to `[warps, outputs, rows]`: all outputs have the same."""
-    if TILES == 2:
-        WARPS: tl.constexpr = total.shape[0]
-        ROWS: tl.constexpr = total.shape[2]
-        total = tl.broadcast_to(total[:, None, :, :], [WARPS, TILES, SIDE, ROWS])
-        total = tl.reshape(total, [WARPS, TILES * SIDE, ROWS])
-    return total
-
-
-@triton.jit
-def _add_section(
-    sums, values, scale, zero, x_at, start, first, inside, width,
-    FROM: tl.constexpr, TO: tl.constexpr, SHIFTED: tl.constexpr, BASE: tl.constexpr,
-    MIDDLE: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr,
-    EXACT: tl.constexpr, ASSEMBLY: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr,
-):  # fmt: skip
-    """The sums with what some values of all words of a block are worth; without groups, what they
-    would be for scales of one."""
-    WARPS: tl.constexpr = sums.shape[0]
-    ROWS: tl.constexpr = sums.shape[2]
-    SECTION: tl.constexpr = (TO - FROM) * AT_ONCE
-    # Instructions that each way takes; all inputs together are too many to be taken off later.
-    NOW: tl.constexpr = SECTION // 4 * TILES
-    LATER: tl.constexpr = ROWS // 8 * (SECTION // 16 + 4 * TILES)
-    IS_LATER: tl.constexpr = SHIFTED and GROUP > 0 and LATER < NOW
-    # Which comes first only matters to the assembler, which else may run out of registers.
-    FIRST: tl.constexpr = TILES * BLOCKS < 3
-    taken = _taken(zero, ZEROS, MIDDLE, BASE)
-    part, total = _multiply(
-        tl.zeros_like(sums) if GROUP > 0 else sums, tl.zeros([WARPS, SIDE, ROWS], tl.float32),
-        values, taken, x_at, start, first, inside, width, FROM, TO, SHIFTED and not IS_LATER,
-        IS_LATER, FIRST, EVEN, EXACT, ASSEMBLY,
-    )  # fmt: skip
-    if IS_LATER:
-        part += _of_all(total, TILES) * taken[:, :, None]
+def _added(sums, part, scale, GROUP: tl.constexpr):
+    """What a group's products are worth; without groups they went on from the sums."""
     if GROUP > 0:
         part = sums + part * scale.to(tl.float32)[:, :, None]
     return part
@@ -243,15 +150,21 @@ def _add_section(
 
 @triton.jit
 def _load_both(
-    scales, zeros, start, end, first, step,
+    scales, zeros, start, end, first, side, apart, outputs,
     STEP: tl.constexpr, BLOCKS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr,
-    SECTION: tl.constexpr, ZEROS: tl.constexpr,
+    SECTION: tl.constexpr, SHARING: tl.constexpr, TILES: tl.constexpr, ZEROS: tl.constexpr,
 ):  # fmt: skip
     """Scales and zero points; if there are none, the scales again."""
-    scale = _load_tables(scales, start, end, first, step, STEP, BLOCKS, INPUTS, GROUP, SECTION)
+    scale = _load_tables(
+        scales, start, end, first, side, apart, outputs,
+        STEP, BLOCKS, INPUTS, GROUP, SECTION, SHARING, TILES,
+    )  # fmt: skip
     zero = scale
     if ZEROS:
-        zero = _load_tables(zeros, start, end, first, step, STEP, BLOCKS, INPUTS, GROUP, SECTION)
+        zero = _load_tables(
+            zeros, start, end, first, side, apart, outputs,
+            STEP, BLOCKS, INPUTS, GROUP, SECTION, SHARING, TILES,
+        )  # fmt: skip
     return scale, zero
 
 
@@ -276,49 +189,44 @@ def quant_sums(
     INPUTS: tl.constexpr = VALUES * AT_ONCE
     STEP: tl.constexpr = PARTS * INPUTS
     SECTIONS: tl.constexpr = INPUTS // SECTION
-    # Two tiles may leave no registers for all that saves instructions.
-    PAIRS: tl.constexpr = ASSEMBLY > 0 and (KIND == 4 or TILES * BLOCKS < 4)
-    MOVES: tl.constexpr = SECTIONS == 1 or TILES == 1
+    SHIFTED: tl.constexpr = ZEROS or MIDDLE != BASE
+    OF: tl.constexpr = x_rows.dtype.element_ty
     warp = tl.arange(0, PARTS * ABREAST)
     first = warp // ABREAST * INPUTS
-    w_at = _words_at(words, begin // INPUTS, warp // ABREAST, side, apart, outputs, blocks, TILES)
-    x_at = x_rows[:, None, :] + (first + begin)[None, :, None]
+    tiles = side[:, None] + tl.arange(0, TILES)[None, :] * apart
+    known = tl.minimum(tiles, tl.cdiv(outputs, SIDE) - 1)
+    w_at = words + (known.to(tl.int64) * blocks + (warp // ABREAST)[:, None])[None, :, :] * BLOCK
+    w_at += (tl.arange(0, 32) * 8)[:, None, None]
+    x_at = x_rows[:, None, :] + first[None, :, None]
     inside = inside[:, None, :, None]
-    step = tl.cdiv(outputs, SHARING)
-    scales_at = _places(scales, side, apart, outputs, SHARING, TILES)
-    zeros_at = _places(zeros, side, apart, outputs, SHARING, TILES)
-    sums = tl.zeros([PARTS * ABREAST, TILES * SIDE, ROWS], tl.float32)
-    packed = _load_words(w_at, first, end - begin, STEP, BLOCKS, INPUTS, EVEN, PAIRS)
+    nothing = tl.zeros([PARTS * ABREAST, TILES * SIDE, ROWS], tl.float32)
+    sums = nothing
+    packed = _load_words(w_at, begin, end, first, STEP, BLOCKS, INPUTS)
     scale, zero = _load_both(
-        scales_at, zeros_at, begin, end, first, step, STEP, BLOCKS, INPUTS, GROUP, SECTION, ZEROS
-    )
+        scales, zeros, begin, end, first, side, apart, outputs,
+        STEP, BLOCKS, INPUTS, GROUP, SECTION, SHARING, TILES, ZEROS,
+    )  # fmt: skip
     for start in tl.range(begin, end, STEP * BLOCKS, num_stages=1):
         following = start + STEP * BLOCKS
-        w_at += PARTS * BLOCKS * BLOCK
-        left = end - following
-        next_packed = _load_words(w_at, first, left, STEP, BLOCKS, INPUTS, EVEN, PAIRS)
+        next_packed = _load_words(w_at, following, end, first, STEP, BLOCKS, INPUTS)
         next_scale, next_zero = scale, zero
         if GROUP > 0:
             next_scale, next_zero = _load_both(
-                scales_at, zeros_at, following, end, first, step,
-                STEP, BLOCKS, INPUTS, GROUP, SECTION, ZEROS,
+                scales, zeros, following, end, first, side, apart, outputs,
+                STEP, BLOCKS, INPUTS, GROUP, SECTION, SHARING, TILES, ZEROS,
             )  # fmt: skip
         if WAIT:
             _wait_once(start, begin, EARLY)
-        x_of = x_at if MOVES else x_at + (start - begin)
         for block in tl.static_range(BLOCKS):
-            found = _unpaired(packed[block], PAIRS)
-            values = unpack(found, x_rows.dtype.element_ty, KIND, BASE, ASSEMBLY)
+            values = unpack(packed[block], OF, KIND, BASE, ASSEMBLY)
             for section in tl.static_range(SECTIONS):
-                sums = _add_section(
-                    sums, values, scale[block * SECTIONS + section],
-                    zero[block * SECTIONS + section], x_of + block * STEP, start + block * STEP,
+                taken = _taken(zero[block * SECTIONS + section], OF, ZEROS, MIDDLE, BASE)
+                part = _multiply(
+                    sums if GROUP == 0 else nothing, values, taken, x_at, start + block * STEP,
                     first, inside, width, section * VALUES // SECTIONS,
-                    (section + 1) * VALUES // SECTIONS, ZEROS or MIDDLE != BASE, BASE, MIDDLE,
-                    GROUP, ZEROS, EVEN, EXACT, ASSEMBLY, TILES, BLOCKS,
+                    (section + 1) * VALUES // SECTIONS, SHIFTED, EVEN, EXACT, ASSEMBLY,
                 )  # fmt: skip
-        if MOVES:
-            x_at += STEP * BLOCKS
+                sums = _added(sums, part, scale[block * SECTIONS + section], GROUP)
         packed, scale, zero = next_packed, next_scale, next_zero
     if GROUP == 0:
         sums *= scale[0].to(tl.float32)[:, :, None]

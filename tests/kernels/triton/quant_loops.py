@@ -8,7 +8,7 @@ import re
 from cases_quant import AWQ, BLOCK, FINE, NARROW, tile
 from compiling import compile_case
 
-COUNTED = ("mma.sync", "ld.global.cg", "shfl.sync", "bar.sync", "shared")
+COUNTED = ("mma.sync", "ld.global.L1", "shfl.sync", "bar.sync", "shared")
 
 
 def loop(ptx: str) -> str:

@@ -13,11 +13,7 @@ from jackfield.core.api.kernel import OpSpec
 from jackfield.core.api.quant import QuantKind, QuantWeight
 from jackfield.plugins.kernels.triton import configs as tables
 from jackfield.plugins.kernels.triton import quant_matmul as module
-from jackfield.plugins.kernels.triton.quant_matmul import (
-    QuantConfigs,
-    TritonQuantMatmul,
-    constants_of,
-)
+from jackfield.plugins.kernels.triton.quant_matmul import QuantConfigs, TritonQuantMatmul
 from jackfield.plugins.kernels.triton.quant_pack import PackedQuant
 
 # Triton's interpreter makes scalars of arrays.
@@ -215,46 +211,6 @@ def test_scales_of_every_type(config: Any, dtype: torch.dtype) -> None:
             continue  # the interpreter gets it wrong
         scaled = replace(weight, scales_RG=weight.scales_RG.to(kind))
         check(operation(config, NARROW), torch.randn(2, 128, dtype=dtype), scaled, None)
-
-
-@pytest.fixture
-def left_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What codes have too much as bfloat16 is in them, even where they are float32."""
-
-    def constants(x: Tensor, packed: PackedQuant) -> dict[str, Any]:
-        return {**constants_of(x, packed), "BASE": -128}
-
-    monkeypatch.setattr(module, "constants_of", constants)
-
-
-@pytest.mark.few_combinations
-@pytest.mark.usefixtures("only_kernels", "left_in")
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("rows", [2, 16, 64])
-@pytest.mark.parametrize("group", [32, 128, 0])
-@pytest.mark.parametrize("zeros", [False, True])
-def test_what_codes_have_too_much_is_taken_off(
-    config: Any, entry: dict[str, int], rows: int, group: int, zeros: bool
-) -> None:
-    """It is a thousand times what is left."""
-    weight = balanced(40, 512, group, zeros)
-    x = (100 + torch.randn(rows, 512)).bfloat16()
-    columns = x.double()
-    x = x if torch.cuda.is_available() else x.float()
-    made = operation(config, entry)
-    out = made(x, made.pack(weight, None)).double()
-    want = columns @ weight.dequantized(torch.float32).double().t()
-    most = 128 * columns.sum(1).max() * weight.scales_RG.max().double()
-    assert want.std() < 1e-3 * most
-    assert (out - want).abs().max() < TOLERANCES[torch.bfloat16] * want.std()
-
-
-def balanced(outputs: int, inputs: int, group: int, zeros: bool) -> QuantWeight:
-    """Neighbours' codes are as much above the middle as below."""
-    weight = quantized(INT4, outputs, inputs, group, zeros=zeros)
-    low = torch.randint(1, 16, weight.values.shape, dtype=torch.uint8)
-    points = torch.full_like(weight.zeros_RG, 8) if weight.zeros_RG is not None else None
-    return replace(weight, values=low | (16 - low) << 4, zeros_RG=points)
 
 
 def test_packed_weights_are_no_larger(config: Any) -> None:
