@@ -352,6 +352,23 @@ def as_record(kind: Kind, shape: Shape, rows: int, timing: Timing) -> dict[str, 
     return {"kind": kind.name, "shape": shape, "rows": rows, **timing._asdict()}
 
 
+def keep(name: str, results: Results, table: Mapping[str, Config]) -> None:
+    """Prints the lines of the table, and writes them and all timings into $OUT if that is set."""
+    major, minor = torch.cuda.get_device_capability()
+    text = as_json(table, f"sm_{major}{minor}")
+    print(f"\n{text}", end="")
+    folder = os.environ.get("OUT")
+    if folder:
+        records = [
+            as_record(kind, shape, rows, timing)
+            for (kind, shape), found in results.items()
+            for rows, timings in found.items()
+            for timing in timings
+        ]
+        Path(folder, f"{name}.json").write_text(text)
+        Path(folder, f"{name}_timings.json").write_text(json.dumps(records, indent=1))
+
+
 def main(seconds: float = 55.0) -> None:
     torch.manual_seed(0)
     compile_all()
@@ -368,19 +385,7 @@ def main(seconds: float = 55.0) -> None:
     print(f"{until - perf_counter():.0f} s were left")
     table = table_of(results)
     show_models(results, plain, table)
-    major, minor = torch.cuda.get_device_capability()
-    text = as_json(table, f"sm_{major}{minor}")
-    print(f"\n{text}", end="")
-    folder = os.environ.get("OUT")
-    if folder:
-        records = [
-            as_record(kind, shape, rows, timing)
-            for (kind, shape), found in results.items()
-            for rows, timings in found.items()
-            for timing in timings
-        ]
-        Path(folder, "quant.json").write_text(text)
-        Path(folder, "quant_timings.json").write_text(json.dumps(records, indent=1))
+    keep("quant", results, table)
 
 
 if __name__ == "__main__":

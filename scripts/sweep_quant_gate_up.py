@@ -13,11 +13,9 @@ seconds: after which nothing more is measured, compiling not counted. What matte
 """
 
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -36,9 +34,8 @@ from sweep_quant import (
     Kind,
     Results,
     Timing,
-    as_json,
-    as_record,
     bytes_of,
+    keep,
     made_up,
     random,
     table_of,
@@ -196,19 +193,7 @@ def main(seconds: float = 120.0) -> None:
                 results[kind, shape] |= measure_all(kind, shape, numbers, until)
                 torch.cuda.empty_cache()
     print(f"{until - perf_counter():.0f} s were left")
-    major, minor = torch.cuda.get_device_capability()
-    text = as_json(table_of(results), f"sm_{major}{minor}")
-    print(f"\n{text}", end="")
-    folder = os.environ.get("OUT")
-    if folder:
-        records = [
-            as_record(kind, shape, rows, timing)
-            for (kind, shape), found in results.items()
-            for rows, timings in found.items()
-            for timing in timings
-        ]
-        Path(folder, "quant_gate_up.json").write_text(text)
-        Path(folder, "quant_gate_up_timings.json").write_text(json.dumps(records, indent=1))
+    keep("quant_gate_up", results, table_of(results))
 
 
 if __name__ == "__main__":
