@@ -3,6 +3,9 @@
 Every session runs in one environment: the one that nox runs in, if it holds this checkout and its
 tools, else `.venv`, which is made once. What an installation looks like is checked in a second
 one, `.nox/clean`, that holds the wheel and what the wheel asks for, and nothing else.
+
+`nox --parallel 2` runs sessions side by side, each in a process of its own, and shows what one says
+when it has ended.
 """
 
 import shutil
@@ -16,52 +19,56 @@ import nox
 
 ROOT = Path(__file__).parent
 CLEAN = ROOT / ".nox" / "clean"
+CLEAN_PYTHON = str(CLEAN / "bin" / "python")
 DIST = ROOT / ".nox" / "dist"
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TOOLS = ("nox", "ruff", "mypy", "import-linter")
 EXAMPLE = ROOT / "tests" / "meta" / "example_plugin"
+DOCS = ("meta/test_docs.py", "meta/test_hooks_documented.py")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 # Many tests start processes, which would compile the package again, each for itself.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+# Most of what is installed is never imported; what is, is compiled by who imports it first.
+NO_BYTECODE = "--no-compile"
 
-nox.needs_version = ">=2024.4.15"
+nox.needs_version = ">=2026.8.10"
 nox.options.default_venv_backend = "none"
 nox.options.error_on_external_run = False
 nox.options.sessions = [
     "lint", "types", "imports", "docs", "tests", "wheel", "downstream",
 ]  # fmt: skip
+beside = nox.session(allow_parallel=True)
+"""Decorates a session that others do not disturb, and that disturbs none."""
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff's rules, on every file."""
+    """Ruff's rules, on every file. Alone, since the first session makes the environment."""
     session.run(shared_python(), "-m", "ruff", "check", ".")
 
 
-@nox.session
+@beside
 def types(session: nox.Session) -> None:
     """Mypy, strict, on the package as it is imported."""
     session.run(shared_python(), "-m", "mypy", "--num-workers", "2")
 
 
-@nox.session
+@beside
 def imports(session: nox.Session) -> None:
     """Who may import whom."""
     session.run(str(Path(shared_python()).parent / "lint-imports"))
 
 
-@nox.session
+@beside
 def docs(session: nox.Session) -> None:
     """The documents say what the code says, above all those that the code makes."""
-    for script in ("make_hooks_doc.py", "make_policies_doc.py"):
-        session.run(shared_python(), f"scripts/{script}", "--check")
-    run_pytest(session, "tests/meta/test_docs.py", "tests/meta/test_hooks_documented.py")
+    run_pytest(session, *(f"tests/{name}" for name in DOCS))
 
 
-@nox.session
+@beside
 def tests(session: nox.Session) -> None:
     """The whole suite, but for what needs a GPU and what other sessions run."""
-    elsewhere = ("meta/test_wheel.py", "soak", "clients", "differential")
+    elsewhere = (*DOCS, "meta/test_wheel.py", "soak", "clients", "differential")
     skipped = [f"--ignore=tests/{name}" for name in elsewhere]
     # Who has finished takes half of what the other has left: long tests are neighbours.
     workers = ("-n", "2", "--dist", "worksteal")
@@ -75,21 +82,24 @@ def stacks(session: nox.Session) -> None:
     run_pytest(session, "-m", "not gpu", "tests/stacks")
 
 
-@nox.session
+@beside
 def wheel(session: nox.Session) -> None:
     """The distributions hold exactly the tracked files, and the wheel works by itself."""
     run_pytest(session, "tests/meta/test_wheel.py")
-    session.run(clean_python(), "-I", "tests/meta/installed.py", str(CLEAN), str(ROOT))
+    make_clean()
+    check = ("tests/meta/installed.py", str(CLEAN), str(ROOT))
+    session.run(CLEAN_PYTHON, "-I", *check, env=KEPT_BYTECODE)
 
 
-@nox.session
+@nox.session(allow_parallel=True, requires=["wheel"])
 def downstream(session: nox.Session) -> None:
     """A third party's policy is installed, chosen, run, tested and uninstalled."""
-    python = clean_python()
+    python = CLEAN_PYTHON
     build = ("-m", "build", "--no-isolation", "--wheel", "--outdir", str(DIST), str(EXAMPLE))
     session.run(shared_python(), *build, silent=True)
     pip(session, python, "install", "--force-reinstall", "--no-deps", newest("jackfield_shortest"))
-    session.run(python, "-I", "tests/meta/downstream.py", "installed", env=ONE_THREAD)
+    told = ONE_THREAD | KEPT_BYTECODE
+    session.run(python, "-I", "tests/meta/downstream.py", "installed", env=told)
     pip(session, python, "install", *CONSTRAINTS, "pytest", "hypothesis")
     run = (python, "-I", "-m", "pytest", "-q", "--rootdir")
     with TemporaryDirectory() as elsewhere, TemporaryDirectory() as empty:
@@ -99,7 +109,7 @@ def downstream(session: nox.Session) -> None:
         for name in ("shortest_first", "jackfield-shortest-first:shorter_when_busy"):
             session.run(*run, empty, empty, f"--jackfield-scheduler={name}")
     pip(session, python, "uninstall", "--yes", "jackfield-shortest-first")
-    session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=ONE_THREAD)
+    session.run(python, "-I", "tests/meta/downstream.py", "uninstalled", env=told)
 
 
 @nox.session
@@ -176,7 +186,7 @@ def shared_python() -> str:
         if Path(candidate).exists() and is_ready(candidate):
             return candidate
     subprocess.run([sys.executable, "-m", "venv", str(ROOT / ".venv")], check=True)
-    install = (own, "-m", "pip", "install", "--quiet", *CONSTRAINTS)
+    install = (own, "-m", "pip", "install", "--quiet", NO_BYTECODE, *CONSTRAINTS)
     subprocess.run([*install, *TOOLS, "--editable", ".[test]"], check=True, cwd=ROOT)
     return own
 
@@ -187,17 +197,14 @@ def is_ready(python: str) -> bool:
     return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
-@cache
-def clean_python() -> str:
-    """The interpreter of an environment with the wheel as it is now, made from the sdist."""
+def make_clean() -> None:
+    """The environment with the wheel as it is now, made from the sdist."""
     run_quietly(shared_python(), "-m", "build", "--no-isolation", "--outdir", str(DIST), str(ROOT))
-    python = str(CLEAN / "bin" / "python")
-    if not Path(python).exists():
+    if not Path(CLEAN_PYTHON).exists():
         run_quietly(shared_python(), "-m", "venv", str(CLEAN))
-    wheel, install = newest("jackfield-"), (python, "-m", "pip", "install")
+    wheel, install = newest("jackfield-"), (CLEAN_PYTHON, "-m", "pip", "install", NO_BYTECODE)
     run_quietly(*install, *CONSTRAINTS, wheel)
     run_quietly(*install, "--force-reinstall", "--no-deps", wheel)
-    return python
 
 
 def run_quietly(*command: str) -> None:

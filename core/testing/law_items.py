@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from pydantic import ValidationError
@@ -12,10 +12,11 @@ from jackfield.core.api import API_VERSION, PluginError, PolicyConfig
 from jackfield.core.host.contract import check_class, config_class
 from jackfield.core.host.discover import Found, discover
 from jackfield.core.host.loader import load
-from jackfield.core.testing.cache_laws import cache_laws_of, check_declaration
-from jackfield.core.testing.cache_stacks import MakeCache
 from jackfield.core.testing.laws import laws_of
 from jackfield.core.testing.stacks import Factory
+
+if TYPE_CHECKING:
+    from jackfield.core.testing.cache_stacks import MakeCache
 
 KINDS = ("scheduler", "cache")
 
@@ -103,7 +104,10 @@ def _items(session: pytest.Session, kind: str) -> list[pytest.Item]:
     return list(collector.collect())
 
 
-def _cache_laws(make: MakeCache) -> Iterable[AnyLaw]:
+def _cache_laws(make: "MakeCache") -> Iterable[AnyLaw]:
+    # Laws of schedulers do not wait for torch, which these need.
+    from jackfield.core.testing.cache_laws import cache_laws_of, check_declaration
+
     try:
         check_declaration(make)
     except AssertionError as error:
@@ -141,7 +145,7 @@ def configured(cls: type[Any], text: str | None) -> Factory:
     return lambda context: [make(config, context)]
 
 
-def configured_cache(cls: type[Any], text: str | None) -> MakeCache:
+def configured_cache(cls: type[Any], text: str | None) -> "MakeCache":
     """The same of a cache plugin."""
     make: Callable[..., Any] = cls
     config = _section(cls, text)

@@ -1,8 +1,10 @@
-"""Every evictor that comes along keeps the laws, and does what its model does."""
+"""Every installed evictor keeps the laws, and those that come along do what their models do."""
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 
 import pytest
+from hypothesis import settings
 
 from jackfield.core.api import EvictionSpace, Evictor, EvictorPlugin
 from jackfield.core.testing import eviction_laws as laws
@@ -16,6 +18,8 @@ from jackfield.plugins.cache.ttl import Ttl
 
 BASES: list[type[EvictorPlugin]] = [Lru, Lfu, Slru, Arc]
 WRAPPERS: list[type[EvictorPlugin]] = [Ttl, Pin]
+CACHES = [one.load() for one in entry_points(group="jackfield.v1.caches")]
+EVICTORS = [each for each in CACHES if hasattr(each, "evictor")]
 
 
 def stack(*plugins: type[EvictorPlugin]) -> laws.Factory:
@@ -31,9 +35,14 @@ def stack(*plugins: type[EvictorPlugin]) -> laws.Factory:
     return make
 
 
-@pytest.mark.parametrize("plugin", BASES + WRAPPERS, ids=lambda plugin: plugin.__name__)
+@pytest.mark.parametrize("plugin", EVICTORS, ids=lambda plugin: plugin.__name__)
 def test_all_laws(plugin: type[EvictorPlugin]) -> None:
-    laws.check_evictor(plugin)
+    assert settings.default is not None
+    laws.check_evictor(plugin, max(25, settings.default.max_examples // 10))
+
+
+def test_every_evictor_that_comes_along_is_installed() -> None:
+    assert {*BASES, *WRAPPERS} <= set(EVICTORS)
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda plugin: plugin.__name__)

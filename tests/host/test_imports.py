@@ -11,6 +11,7 @@ import pytest
     [
         "import jackfield.core.inspection",
         "import jackfield.core.host.stack",
+        "import jackfield.core.testing.law_items, jackfield.core.testing.conformance",
         "import jackfield.server.commands.plugins, jackfield.server.commands.config",
         "from jackfield.server.cli import main; main(['plugins', 'list'])",
     ],

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from jackfield.core.api import PolicyContext, RequestContext
-from jackfield.core.testing.conformance import check_scheduler
 from jackfield.core.testing.jobs import ROOMY, Job, Record, Simulation
 from jackfield.core.testing.stacks import Factory
 from jackfield.plugins.schedulers.edf import Edf, EdfConfig
@@ -90,7 +89,3 @@ def late(records: list[Record]) -> int:
 def test_all_deadlines_of_a_feasible_load_are_met(seed: int) -> None:
     assert late(Simulation(policy(), ONE).run(feasible(seed))) == 0
     assert late(Simulation(fcfs, ONE).run(feasible(seed))) > 0
-
-
-def test_the_laws_hold() -> None:
-    check_scheduler(Edf, examples=5, steps=20)

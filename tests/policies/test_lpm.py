@@ -4,7 +4,6 @@ from dataclasses import replace
 from random import Random
 
 from jackfield.core.api import PolicyContext, RequestView
-from jackfield.core.testing.conformance import check_scheduler
 from jackfield.core.testing.jobs import ROOMY, Job, Simulation
 from jackfield.core.testing.stacks import Factory
 from jackfield.plugins.schedulers.fcfs import Fcfs
@@ -99,7 +98,3 @@ def test_each_waiting_request_is_asked_at_most_once_per_choice() -> None:
         simulation.add(job)
     simulation.step()
     assert len(asked) <= 2 * WINDOW  # for the admission, and for the next of the log
-
-
-def test_the_laws_hold() -> None:
-    check_scheduler(Lpm, examples=5, steps=20)

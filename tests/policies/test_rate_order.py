@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from jackfield.core.api import PolicyContext, RequestContext
-from jackfield.core.testing.conformance import check_scheduler
 from jackfield.core.testing.jobs import ROOMY, Job, Simulation
 from jackfield.core.testing.stacks import Factory
 from jackfield.plugins.schedulers.rate_order import RateOrder, RateOrderConfig
@@ -119,7 +118,3 @@ def test_nobody_starves() -> None:
     flow = Flow(Simulation(policy(tenants=rates, burst=0.0), FEW), "abc")
     flow.run(8.0)
     assert flow.tokens("b") >= 2 * SIZE
-
-
-def test_the_laws_hold() -> None:
-    check_scheduler(RateOrder, examples=5, steps=20)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from jackfield.core.api import PolicyContext
-from jackfield.core.testing.conformance import check_scheduler
 from jackfield.core.testing.jobs import ROOMY, Job, Simulation
 from jackfield.core.testing.stacks import Factory
 from jackfield.plugins.schedulers.fcfs import Fcfs
@@ -85,7 +84,3 @@ def test_answers_that_were_lost_count_as_prompt() -> None:
     simulation.step()
     assert shorter.admitted is not None
     assert simulation.waiting == [second.request]
-
-
-def test_the_laws_hold() -> None:
-    check_scheduler(Sjf, examples=5, steps=20)

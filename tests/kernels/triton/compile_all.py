@@ -4,6 +4,7 @@
 Leaves some out, but for JACKFIELD_ALL_KERNELS=1.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -50,6 +51,7 @@ def line(index: int, arch: int) -> dict[str, Any]:
 
 def main(arch: int, part: str = "") -> None:
     wanted = [index for index in range(len(all_cases())) if is_wanted(index, arch, part)]
+    gc.freeze()  # a collection that looked at torch would take long, and copy it for each process
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
         for found in pool.map(line, wanted, [arch] * len(wanted)):
             print(json.dumps(found), flush=True)
