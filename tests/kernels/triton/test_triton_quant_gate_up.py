@@ -194,11 +194,23 @@ def test_it_serves_and_may_be_captured(config: Any, dtype: torch.dtype, device: 
     assert made.capturable()
 
 
+def test_an_empty_entry_leaves_it_to_two_launches(
+    config: Any, products: ModuleType, in_one: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a newer architecture stands before an older one's."""
+    assert Configs("quant_gate_up").look_up("4_1_24576_4096", "any", "sm_90") == {}
+    made = TritonQuantMatmulSiluMul(config)
+    monkeypatch.setattr(made._configs._configs, "find", lambda *asked: {})
+    weight = products.quantized(INT4, 64, 128, group=128, zeros=True)
+    check(made, torch.randn(1, 128, dtype=torch.float16), weight, None)
+    assert in_one == []
+
+
 def test_the_table_gives_gate_and_up_as_many_tiles() -> None:
     """Also where a warp has one because of its scales."""
     forms = {"4": [(0, 128), (128, 128)], "4s": [(32, 128)], "8": [(0, 64), (32, 64), (128, 64)]}
     entries = list(Configs("quant_gate_up").entries())
-    for entry in entries:
+    for entry in filter(lambda entry: entry.config, entries):
         label, rows, *_ = entry.shape.split("_")
         abreast = entry.config["num_warps"] // entry.config["PARTS"]
         height = min(max(int(rows), 8), entry.config["ROWS"])
