@@ -37,3 +37,5 @@ def test_shipped_configurations(arch: int, environment: dict[str, str]) -> None:
     assert [line for line in lines if line["spilled"]] == []
     assert [line for line in lines if line["shared"] > SHARED[arch]] == []
     assert [line for line in lines if line["buffers"] < (line["min_buffers"] or 0)] == []
+    merging = [line for line in lines if "merge " in line["name"]]
+    assert merging and [line for line in merging if line["shared"]] == [], "threads meet there"
