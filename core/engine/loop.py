@@ -150,6 +150,11 @@ class Engine:
         return bool(self._requests or self._in_flight or self.lifecycle.outbox)
 
     @property
+    def has_transfers(self) -> bool:
+        """Whether one is under way. `step` frees what it holds, else `end_transfers`."""
+        return self._mover.is_busy
+
+    @property
     def next_alarm(self) -> float | None:
         """When `step` is worth calling although nothing runs; engine clock."""
         gates, tree = self.lifecycle.gates.next_alarm(), self.lifecycle.tree.next_alarm
@@ -365,6 +370,11 @@ class Engine:
     def fault_counts(self) -> dict[str, int]:
         """How often each plugin failed that ever did."""
         return {guard.plugin: guard.faults for guard in self._policies.guards if guard.faults}
+
+    def end_transfers(self) -> None:
+        """Account for transfers that have ended, as a step does first of all."""
+        with self._turn.take("end_transfers"):
+            self._transferring.begin()
 
     def settle(self) -> None:
         """Put in order what `step` has left for later; not while another call is under way."""

@@ -6,7 +6,7 @@ from jackfield.core.engine.steps import Executor
 from jackfield.core.kv.build import Memory
 
 LONGEST_WAIT = 0.02
-"""Seconds for which a step without work waits for a transfer."""
+"""Seconds for which a step without work, or an engine without requests, waits for a transfer."""
 
 
 class Transferring:

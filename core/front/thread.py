@@ -14,6 +14,7 @@ from jackfield.core.engine.listing import Query, RequestPage, list_requests
 from jackfield.core.engine.loop import Engine
 from jackfield.core.engine.messages import NewRequest
 from jackfield.core.engine.snapshot import Snapshot, take_snapshot
+from jackfield.core.engine.transferring import LONGEST_WAIT
 from jackfield.core.front.running import Health, Listener
 
 log = logging.getLogger("jackfield.engine")
@@ -125,7 +126,8 @@ class EngineThread:
         while self._commands:
             self._commands.popleft()(self._engine)
         if not self._engine.has_work:
-            self._wake.wait()
+            if not self._wake.wait(LONGEST_WAIT if self._engine.has_transfers else None):
+                self._engine.end_transfers()
             return
         if self._engine.is_idle:
             self._wake.wait(self._sleep())

@@ -6,6 +6,7 @@ from jackfield.core.api import EngineStoppedError
 from jackfield.core.engine.clock import Clock
 from jackfield.core.engine.listing import list_requests
 from jackfield.core.engine.loop import Engine
+from jackfield.core.engine.transferring import LONGEST_WAIT
 from jackfield.core.process.channel import Channel
 from jackfield.core.process.watch import Watch
 from jackfield.core.wire.codec import (
@@ -78,12 +79,14 @@ class Service:
                 raise EngineStoppedError(self._engine.end)
             if deltas:
                 self._channel.send(encode_deltas(deltas))
+        elif self._engine.has_transfers:
+            self._engine.end_transfers()
         self._watch.end()
 
     def _patience(self) -> float | None:
         """How long to wait for commands: not at all while there is something to compute."""
         if not self._engine.has_work:
-            return None
+            return LONGEST_WAIT if self._engine.has_transfers else None
         if not self._engine.is_idle:
             return 0.0
         alarm = self._engine.next_alarm

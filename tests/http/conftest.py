@@ -153,9 +153,10 @@ class Site:
         return made
 
     def settled(self) -> None:
-        """Wait until the engine has nothing left; all seats and blocks must be free then."""
+        """Wait until the engine has nothing left; all seats and blocks must be free then. Blocks
+        that are being copied to a tier are not, though nobody waits for them."""
         engine = self.llm.assembly.engine
-        self.until(lambda: not engine.has_work)
+        self.until(lambda: not engine.has_work and engine.is_idle)
         planner = engine.lifecycle.planner
         assert (planner.pool.num_free, planner.seats_left) == (planner.pool.num_blocks, 8)
         self.until(lambda: len(self.llm._mailboxes) == 0)

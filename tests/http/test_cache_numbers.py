@@ -1,6 +1,7 @@
 """What a scrape tells of the KV cache."""
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jackfield.core.kv.cache_snapshot import CacheSnapshot, TierSnapshot
+from jackfield.plugins.cache.swap.host_store import HostStore
 from jackfield.server.http.engine_numbers import EngineNumbers
 from jackfield.server.http.settings import HttpSettings
 from jackfield.server.http.vllm_numbers import VllmNumbers
@@ -155,3 +157,21 @@ def test_a_tier_of_a_running_engine(folder: Path, serve: Any) -> None:
     assert values(text, "jackfield_tier_blocks")[("host",)] > 0
     assert values(text, "jackfield_tier_stored_blocks_total")[("host",)] > 0
     assert values(text, "jackfield_tier_off") == {("host",): 0}
+
+
+def test_blocks_of_transfers_come_back_while_nobody_asks(
+    folder: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later request has to come by for it."""
+    may_end = Event()
+    target = HostStore.target
+    monkeypatch.setattr(HostStore, "target", lambda *asked: may_end.wait(20) and target(*asked))
+    swap = {"cache.stack": ["paged", "prefix", "swap"], "cache.swap.memory": "1MiB"}
+    with serve(folder, num_gpu_blocks_override=32, **swap) as site:
+        engine = site.llm.assembly.engine
+        for number in range(2):
+            site.post("/v1/completions", prompt=f"{number}" * 60, **GREEDY)
+        site.until(lambda: not engine.has_work)
+        assert engine.has_transfers and engine.lifecycle.planner.pool.num_free < 32
+        may_end.set()
+        site.settled()
