@@ -45,9 +45,8 @@ def test_it_looks_after_transfers_until_they_have_ended(ends: Channel) -> None:
     engine: Any = Resting()
     watch: Any = Watch()
     service = Service(engine, lambda: 0.0, ends, watch)  # type: ignore[arg-type]
-    waits = []
-    while engine.has_transfers:
-        waits.append(service._patience())
+    for looks in (1, 2):
+        assert service._patience() == LONGEST_WAIT
         service._turn()
-    assert engine.looks == 2 and waits == [LONGEST_WAIT] * 2
+        assert engine.looks == looks
     assert service._patience() is None
