@@ -1,9 +1,10 @@
 """Where Triton's kernels are tested: on a GPU, or else in the interpreter on the host."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,20 @@ def config() -> Any:
 
 
 @pytest.fixture(scope="session")
-def sampling() -> Any:
-    """The definition of what the sampler should do: the module beside this file."""
-    path = Path(__file__).with_name("sampling.py")
-    spec = spec_from_file_location("sampling", path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def beside() -> Callable[[str], ModuleType]:
+    """`beside("name")`: the module of that name beside this file."""
+
+    def load(name: str) -> ModuleType:
+        spec = spec_from_file_location(name, HERE / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def sampling(beside: Callable[[str], ModuleType]) -> Any:
+    """The definition of what the sampler should do."""
+    return beside("sampling")

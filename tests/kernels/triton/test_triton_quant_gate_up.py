@@ -1,8 +1,7 @@
 """Gate and up of quantized weights in one launch, against float64 and the two operations that it
 stands for."""
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -54,14 +53,9 @@ WEIGHTS: dict[str, tuple[QuantKind, int, int, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="session")
-def products() -> ModuleType:
-    """The tests of plain products: the module beside this file."""
-    path = Path(__file__).with_name("test_triton_quant.py")
-    spec = spec_from_file_location("plain_products", path)
-    assert spec is not None and spec.loader is not None
-    found = module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+def products(beside: Callable[[str], ModuleType]) -> ModuleType:
+    """The tests of plain products."""
+    return beside("test_triton_quant")
 
 
 def truth(x: Tensor, weight: QuantWeight, bias: Tensor | None) -> Tensor:
