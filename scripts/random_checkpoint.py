@@ -2,9 +2,9 @@
 
     python scripts/random_checkpoint.py SHAPE FOLDER [standard deviation] [seed]
 
-SHAPE: as of `jackfield bench --shape`, without quantized weights. Weights are bfloat16, of a
-standard deviation of 0.02 unless another is given; those of norms are 1, biases 0. They are made on
-a GPU if there is one, a file of at most 2 GB at a time.
+SHAPE: as of `jackfield bench --shape`, without quantized weights; the model's folder in FOLDER has
+its name. Weights are bfloat16, of a standard deviation of 0.02 unless another is given; those of
+norms are 1, biases 0. They are made on a GPU if there is one, a file of at most 2 GB at a time.
 """
 
 import json
@@ -65,10 +65,9 @@ def made(name: str, shape: Sizes, deviation: float, device: torch.device) -> Ten
 def main(shape: str, folder: str, deviation: float = 0.02, seed: int = 0) -> None:
     torch.manual_seed(seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    (write_shape(shape, target) / "config.json").replace(target / "config.json")
-    (target / shape).rmdir()
+    if "quantization_config" in SHAPES.get(shape, ()):
+        raise SystemExit(f"{shape} has quantized weights, and these are plain")
+    target = write_shape(shape, Path(folder))
     shapes = asked_for(SHAPES[shape])
     index = {}
     for number, names in enumerate(track(list(files(shapes)), "Writing weights")):
